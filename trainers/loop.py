@@ -1,5 +1,18 @@
 """The training loop, from demonstrations to an evaluated policy.
 
+::
+
+    train             the engine is connected, and a checkpoint restored if there is one
+      demonstrations  played or read                     waits for all episodes
+      warm_start      trains on them
+      begin_rl        reference, critics; evaluates      waits for the engine's weights
+      learn           for every step:
+        rollouts.take   the groups of the step           sync: waits for all; async: for those that are due
+        train_step      credit, record, gradient         sync: alone; async: beside the rollouts
+        policy.update   new weights to the engine        waits until it has them
+        save, evaluate  every so many steps
+      evaluate_end    evaluates; the model is written
+
 Everything random is a function of the configuration's seed and a counter, so a run that is killed at any moment and
 resumed from its last checkpoint ends with the same weights as one that was not (one device, same machine).
 """
@@ -174,15 +187,8 @@ class TrainingLoop:
         with self.log, self.checkpoints:
             run.announce(self.log.say)
             run.keep_journal(self.log.say)
-            of_envs = (note for env in run.envs for note in env.notes)
-            for warning in (*config.warnings, *run.renderer.notes, *of_envs):
-                self.log.say(f"note: {warning}")
-            if run.microbatch_note:
-                self.log.say(run.microbatch_note)
-            if run.ranks.count > 1:
-                self.log.say(how_shared(config, run.ranks.count))
-            elif note := idle_ranks(config):
-                self.log.say(note)
+            for line in self.notes():
+                self.log.say(line)
             await run.ranks.from_all(lambda: run.connect_engine(self.log.say))
             is_new = self.checkpoint is None
             await self.restore()
@@ -205,6 +211,14 @@ class TrainingLoop:
             self.save_result()
         await run.close()
         return self.result(after)
+
+    def notes(self) -> Iterator[str]:
+        """Yield what a user should know before the run begins."""
+        config, run = self.config, self.run
+        of_envs = (note for env in run.envs for note in env.notes)
+        yield from (f"note: {warning}" for warning in (*config.warnings, *run.renderer.notes, *of_envs))
+        shared = how_shared(config, run.ranks.count) if run.ranks.count > 1 else idle_ranks(config)
+        yield from (line for line in (run.microbatch_note, shared) if line)
 
     async def evaluate_end(self) -> float:
         """Evaluate the policy after RL."""
@@ -384,11 +398,8 @@ class TrainingLoop:
         with self.save_on_failure(is_on_all_ranks=True):
             check_rollouts(groups, config.group, "group.max_failure_rate")
         self.log.watch(trajectory for group in groups for trajectory in group.trajectories)
-        if why := failures_of(groups):
-            for line in state.activity.say_first("failed episodes", f"step {state.step + 1}: {why}"):
-                self.log.say(line)
-        if why := rollouts.teacher_fault:
-            for line in state.activity.say_first("failed hints", f"step {state.step + 1}: {why}"):
+        for thing, why in (("failed episodes", failures_of(groups)), ("failed hints", rollouts.teacher_fault)):
+            for line in state.activity.say_first(thing, f"step {state.step + 1}: {why}") if why else ():
                 self.log.say(line)
         clock.lap("rollout")
 

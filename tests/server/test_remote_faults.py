@@ -15,6 +15,7 @@ from testkit.env_servers import EnvServer, env_server
 import agentgym
 from agentgym.errors import EnvError, UsageError
 from agentgym.remote import channel as channel_module
+from agentgym.remote import wire
 from agentgym.types import ToolCall
 
 MAZE = "agentgym/Maze-v0"
@@ -172,6 +173,6 @@ def test_a_reply_that_cannot_be_read_leaves_nobody_waiting(slow: EnvServer, monk
         raise UsageError("no JSON")
 
     env = agentgym.make("Slow-v0", url=slow.url)
-    monkeypatch.setattr(channel_module.wire, "decode", unreadable)
+    monkeypatch.setattr(wire, "decode", unreadable)
     with pytest.raises(EnvError, match="failed: UsageError: no JSON"):
         env.reset()

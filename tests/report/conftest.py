@@ -195,6 +195,7 @@ def run_dir(tmp_path: Path) -> Path:
 def chromium() -> Iterator[Any]:
     """A Chromium for the tests of a module; every page that a test opens has a context of its own."""
     sync_api = pytest.importorskip("playwright.sync_api")
+    sync_api.expect.set_options(timeout=60_000)  # five seconds are too few on a busy machine
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(FLAGS))
         yield browser

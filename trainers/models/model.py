@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from agentgym.canonical import read_json
@@ -27,9 +27,8 @@ from agentgym.trainers.models.config import LoraSettings, Quantization
 from agentgym.trainers.models.files import why_unreadable
 from agentgym.trainers.models.merged import merged_bias, merged_weight
 from agentgym.trainers.models.precision import dtype_for, sent_as
-from agentgym.trainers.models.products import use_faster_products
 from agentgym.trainers.models.quantized import is_quantized, keep_exact
-from agentgym.trainers.models.reading import read_weights, senses_of
+from agentgym.trainers.models.reading import built, read_weights, senses_of
 from agentgym.trainers.models.seeding import seeded_weights
 from agentgym.trainers.models.sources import local_model, share_weights
 from agentgym.trainers.types import CausalLM, HasParameters, Tokenizer, unwrapped
@@ -78,7 +77,6 @@ def load_model(
     for note in notes:
         say(f"note: {note}")
     _check_vocabulary(tokenizer, num_known_ids(model), path)
-    use_faster_products(model)
     return keep_exact(model), tokenizer
 
 
@@ -294,7 +292,7 @@ def _in_floating_point(model: CausalLM) -> CausalLM:
     base = unwrapped(model)
     config = copy.deepcopy(base.config)
     del config.quantization_config
-    plain: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
+    plain: Any = built(config)
     plain.generation_config = base.generation_config
     for name, module in plain.named_modules():
         if isinstance(getattr(module, "weight", None), torch.nn.Parameter):
@@ -302,8 +300,8 @@ def _in_floating_point(model: CausalLM) -> CausalLM:
             module.weight.copy_(merged_weight(source))
             if (bias := merged_bias(source)) is not None:
                 module.bias.copy_(bias)
-    frozen: CausalLM = plain.eval()
-    return frozen
+    made: CausalLM = plain
+    return made
 
 
 def plain_tensors(model: CausalLM) -> Iterator[tuple[str, torch.Tensor]]:

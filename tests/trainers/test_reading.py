@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from testkit.architecture_steps import TOKENIZER, logits, save_at_odd_addresses
-from testkit.architectures import WITH_VISION, model_of, seeing_model
+from testkit.architectures import WITH_VISION, linear_layers, model_of, seeing_model
 from transformers import AutoModelForCausalLM
 
 from agentgym.errors import ConfigError, CorruptDataError, UsageError
@@ -197,6 +197,22 @@ def test_qlora_saves_two_matrices_where_there_are_two(folder: Path, tmp_path: Pa
     model = add_lora(load_model(folder, "nf4")[0], LoraSettings(rank=2, quantize="nf4"), seed=0)
     save_model(model, TOKENIZER, tmp_path / "saved")
     torch.testing.assert_close(logits(load_model(tmp_path / "saved")[0]), logits(model), atol=1e-4, rtol=0)
+
+
+@needs_bitsandbytes
+@pytest.mark.parametrize("kind", ["gpt2", "gpt_oss", "qwen3_5_text", "qwen3_moe", "qwen3_vl"])
+def test_qlora_saves_all_that_a_model_computes_with(kind: str, tmp_path: Path) -> None:
+    """Sinks, decays and adapted experts have other names than ``weight``; GPT-2's matrices are input by output."""
+    make = seeing_model if kind in WITH_VISION else model_of
+    save_model(make(kind, vocab_size=len(TOKENIZER)), TOKENIZER, tmp_path / "base")
+    settings = LoraSettings(rank=2, quantize="nf4", target_modules=linear_layers(kind))
+    model = add_lora(load_model(tmp_path / "base", "nf4", say=lambda line: None)[0], settings, seed=0)
+    for name, weight in model.named_parameters():
+        if ".lora_B" in name:
+            weight.data.normal_(std=0.1)
+    save_model(model, TOKENIZER, tmp_path / "saved")
+    loaded, _ = load_model(tmp_path / "saved", say=lambda line: None)
+    torch.testing.assert_close(logits(loaded), logits(model), atol=1e-4, rtol=1e-3)
 
 
 def test_weights_lie_where_copies_of_them_do(base: Path) -> None:

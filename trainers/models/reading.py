@@ -18,6 +18,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from agentgym.errors import CorruptDataError, UsageError
+from agentgym.trainers.models.blocks import parts_that_see
 from agentgym.trainers.models.config import Quantization
 from agentgym.trainers.models.files import check_answered_once, check_are_numbers, tensor_names
 from agentgym.trainers.models.products import use_faster_products
@@ -182,7 +183,8 @@ def _align(model: Any) -> None:
 def senses_of(model: Any) -> list[tuple[str, torch.nn.Module]]:
     """Return the parts of a model that read images or sounds, by name: those outside its text's decoder and head."""
     if model.config.get_text_config() is model.config or not hasattr(model, "get_decoder"):
-        return []
+        seen = {id(part) for part in parts_that_see(model)}
+        return [(name, part) for name, part in model.named_modules() if id(part) in seen]
     decoder, head = model.get_decoder(), model.get_output_embeddings()
     of_text = {id(part) for whole in (decoder, head) if whole is not None for part in whole.modules()}
     holders = {id(part) for part in model.modules() if any(id(inner) in of_text for inner in part.modules())}

@@ -90,7 +90,7 @@ fast-tests: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not docker and not gui and not vllm"
 
 # what takes minutes and has a command of its own below
-RAY_TESTS := tests/trainers/test_ray_ranks.py tests/trainers/test_ray_runs.py tests/trainers/test_ray_servers.py
+RAY_TESTS := $(addprefix tests/trainers/test_ray_,models.py ranks.py runs.py servers.py)
 PAGE_TESTS := tests/test_docs.py tests/test_examples.py tests/test_notebooks.py
 BENCHMARK_TESTS := $(wildcard tests/test_*benchmark*.py) tests/test_speed_table.py
 SANDBOX_TESTS := $(wildcard tests/sandboxes/test_*.py) tests/envs/test_swe_env.py tests/envs/test_code_env.py \

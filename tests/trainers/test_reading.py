@@ -12,20 +12,21 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from testkit.architectures import model_of
+from testkit.architecture_steps import TOKENIZER, logits, save_at_odd_addresses
+from testkit.architectures import WITH_VISION, linear_layers, model_of, seeing_model
 from transformers import AutoModelForCausalLM
 
 from agentgym.errors import ConfigError, CorruptDataError, UsageError
 from agentgym.trainers.models.config import LoraSettings, ModelConfig
 from agentgym.trainers.models.model import add_lora, load_model, plain_model, save_model
-from agentgym.trainers.models.tiny import build_model, train_tokenizer
+from agentgym.trainers.models.reading import built
+from agentgym.trainers.models.tiny import build_model
 from agentgym.trainers.ray.weights import pack
 
 WEIGHTS = "model.safetensors"
 needs_bitsandbytes = pytest.mark.skipif(
     importlib.util.find_spec("bitsandbytes") is None, reason="needs the extra qlora"
 )
-TOKENIZER = train_tokenizer(["Count to 2. Count to 3. add: 1 The count is 1."] * 5, 300)
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +43,6 @@ def folder(base: Path, tmp_path: Path) -> Path:
     """A copy of it, to change."""
     shutil.copytree(base, tmp_path / "model")
     return tmp_path / "model"
-
-
-def logits(model: Any) -> torch.Tensor:
-    with torch.no_grad():
-        found: torch.Tensor = model(input_ids=torch.arange(20, 40)[None]).logits
-    return found
 
 
 def rewrite(folder: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]], **config: Any) -> None:
@@ -204,10 +199,41 @@ def test_qlora_saves_two_matrices_where_there_are_two(folder: Path, tmp_path: Pa
     torch.testing.assert_close(logits(load_model(tmp_path / "saved")[0]), logits(model), atol=1e-4, rtol=0)
 
 
+@needs_bitsandbytes
+@pytest.mark.parametrize("kind", ["gpt2", "gpt_oss", "qwen3_5_text", "qwen3_moe", "qwen3_vl"])
+def test_qlora_saves_all_that_a_model_computes_with(kind: str, tmp_path: Path) -> None:
+    """Sinks, decays and adapted experts have other names than ``weight``; GPT-2's matrices are input by output."""
+    make = seeing_model if kind in WITH_VISION else model_of
+    save_model(make(kind, vocab_size=len(TOKENIZER)), TOKENIZER, tmp_path / "base")
+    settings = LoraSettings(rank=2, quantize="nf4", target_modules=linear_layers(kind))
+    model = add_lora(load_model(tmp_path / "base", "nf4", say=lambda line: None)[0], settings, seed=0)
+    for name, weight in model.named_parameters():
+        if ".lora_B" in name:
+            weight.data.normal_(std=0.1)
+    save_model(model, TOKENIZER, tmp_path / "saved")
+    loaded, _ = load_model(tmp_path / "saved", say=lambda line: None)
+    torch.testing.assert_close(logits(loaded), logits(model), atol=1e-4, rtol=1e-3)
+
+
 def test_weights_lie_where_copies_of_them_do(base: Path) -> None:
     """Weights of a mapped file lie at odd addresses, where products of one row differ in their last bits."""
     assert {weight.data_ptr() % 64 for weight in load_model(base)[0].parameters()} == {0}
     assert pack(load_model(base)[0], 1).tensors
+
+
+@pytest.mark.parametrize("kind", ["deepseek_v3", "gpt_neox", "qwen3_vl"])
+def test_a_model_of_a_configuration_computes_as_the_loaded_one(kind: str, tmp_path: Path) -> None:
+    """Engines on a cluster build it so; without oneDNN's products or with other layouts its last bits would differ."""
+    sizes = {"vocab_size": len(TOKENIZER), "intermediate_size": 2048}
+    original = seeing_model(kind, **sizes) if kind in WITH_VISION else model_of(kind, **sizes)
+    save_at_odd_addresses(original, TOKENIZER, tmp_path)
+    loaded, _ = load_model(tmp_path, say=lambda line: None)
+    whole: Any = loaded
+    tensors = (*whole.parameters(), *(one for one in whole.buffers() if one.is_floating_point()))
+    assert {tensor.data_ptr() % 64 for tensor in tensors} == {0}
+    copied: Any = built(whole.config)
+    copied.load_state_dict(whole.state_dict())
+    assert type(copied) is type(whole) and torch.equal(logits(copied), logits(whole))
 
 
 def test_merged_weights_beside_their_adapters_are_refused(folder: Path) -> None:

@@ -113,14 +113,29 @@ def shard_module(
     mesh: DeviceMesh,
     policy: MixedPrecisionPolicy = MixedPrecisionPolicy(),  # noqa: B008  (frozen)
 ) -> Module:
-    """Shard each layer of a module, and the rest of the module as one more unit. All ranks must call this."""
+    """Shard each layer of a module, and the rest of the module as one more unit. All ranks must call this.
+
+    Layers with common weights, as Zamba's have, are one unit: torch gathers a weight for one unit alone.
+    """
     packed = {part.weight for part in module.modules() if is_four_bit(part)}
-    for layer in layers:
-        fully_shard(layer, mesh=mesh, mp_policy=policy, ignored_params=packed)
+    for unit in _units(layers):
+        of: Any = unit if len(unit) > 1 else unit[0]
+        fully_shard(of, mesh=mesh, mp_policy=policy, ignored_params=packed)
     sharded: Any = module  # fully_shard makes it an FSDPModule, which attributes are added to
     fully_shard(sharded, mesh=mesh, mp_policy=policy, ignored_params=packed)
     sharded.ranks, sharded.mesh = ranks, mesh
     return module
+
+
+def _units(layers: Iterable[torch.nn.Module]) -> list[list[torch.nn.Module]]:
+    """Return layers, those together that have weights in common."""
+    units: list[list[torch.nn.Module]] = []
+    for layer in layers:
+        own = set(layer.parameters())
+        common = [unit for unit in units if any(weight in own for one in unit for weight in one.parameters())]
+        others = [unit for unit in units if unit not in common]
+        units = [*others, [*(one for unit in common for one in unit), layer]]
+    return units
 
 
 def sharded_copy(model: CausalLM) -> CausalLM:

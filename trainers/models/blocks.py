@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from torch.nn import Module, ModuleList
 
 from agentgym.errors import ConfigError
 from agentgym.trainers.types import ModelShape, Trunk
+
+_SENSES: Final = re.compile("audio|image|speech|video|vision")
+"""Words in the names of configurations of parts that do not read text."""
 
 
 def blocks_of(trunk: Trunk) -> Sequence[Module]:
@@ -30,7 +34,9 @@ def blocks_of(trunk: Trunk) -> Sequence[Module]:
     sizes = whole.config.get_text_config()
     number = getattr(sizes, "num_hidden_layers", None)
     text = whole.get_decoder() if hasattr(whole, "get_decoder") else whole
-    lists: list[Any] = [part for part in text.modules() if isinstance(part, ModuleList) and len(part) == number]
+    others = {id(part) for part in parts_that_see(whole)}
+    own = [part for part in text.modules() if id(part) not in others]
+    lists: list[Any] = [part for part in own if isinstance(part, ModuleList) and len(part) == number]
     if not lists:
         raise ConfigError(
             f"model type {sizes.model_type!r} cannot be trained on several ranks: it has no list of its {number} "
@@ -38,6 +44,18 @@ def blocks_of(trunk: Trunk) -> Sequence[Module]:
         )
     found: Sequence[Module] = max(lists, key=_num_weights)
     return found
+
+
+def parts_that_see(whole: Any) -> list[Module]:
+    """Return the modules below those with a configuration of their own for images or sounds, and these themselves.
+
+    GIT and Phi-4-multimodal have them inside of the network that reads text.
+    """
+    config = whole.config
+    found = [getattr(config, name, None) for name in getattr(config, "sub_configs", ()) if _SENSES.search(name)]
+    kinds = {one.model_type for one in found if one is not None} - {config.model_type}
+    tops = [part for part in whole.modules() if getattr(getattr(part, "config", None), "model_type", None) in kinds]
+    return [part for top in tops for part in top.modules()]
 
 
 def _num_weights(part: Any) -> int:

@@ -9,10 +9,18 @@ _COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_expe
 
 
 def num_experts(model: CausalLM) -> int:
-    """Return the number of experts in a layer of a model; 0 for a dense one."""
+    """Return the number of experts in a layer of a model; 0 for a dense one.
+
+    A mixture is known by its modules, since configurations of dense models name experts, too (Doge, Gemma 4). Where no
+    part of the configuration has their number, as in architectures to come, it is given as 2.
+    """
+    if not any("expert" in f"{name} {type(part).__name__}".lower() for name, part in model.named_modules()):
+        return 0
     sizes = model.config.get_text_config()
-    found = [getattr(sizes, name, None) for name in _COUNTS]
-    return max((count for count in found if isinstance(count, int) and count > 1), default=0)
+    parts = (sizes, *(getattr(sizes, name, None) for name in getattr(sizes, "sub_configs", ())))  # DBRX's layers'
+    found = [count for part in parts for name in _COUNTS if isinstance(count := getattr(part, name, None), int)]
+    most = max(found, default=2)
+    return most if most > 1 else 0
 
 
 def too_many_ranks(model: CausalLM, num_ranks: int) -> str:

@@ -42,7 +42,9 @@ def head_of(model: CausalLM) -> Callable[[Tensor], Tensor]:
 
 def trunk_of(model: CausalLM) -> Trunk:
     """Return the network below the head of a transformers causal model, adapters included."""
-    return unwrapped(model).base_model
+    whole: Any = unwrapped(model)
+    trunk: Trunk = whole.base_model
+    return getattr(whole, "model", trunk) if trunk is whole else trunk  # Llama 4's text model names another part
 
 
 @contextmanager

@@ -50,3 +50,19 @@ def merged_bias(module: object) -> Tensor | None:
     base = getattr(module, "base_layer", module)
     bias: Tensor | None = getattr(base, "bias", None)
     return None if bias is None else bias.detach()
+
+
+def merged_other(module: Any, name: str) -> Tensor:
+    """Return a module's tensor of another name, such as a bias, sinks of attention or the matrices of experts.
+
+    peft wraps a module of experts once for each of its adapted tensors.
+    """
+    if not hasattr(module, "base_layer"):
+        tensor: Tensor = getattr(module, name).detach()
+        return tensor
+    merged = merged_other(module.base_layer, name)
+    if getattr(module, "parameter_name", None) == name and not module.disable_adapters:
+        for adapter in module.active_adapters:
+            if adapter in module.lora_A and adapter not in module.merged_adapters:
+                merged = merged + module.get_delta_weight(adapter).detach()
+    return merged

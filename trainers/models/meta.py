@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from transformers import AutoConfig
 
-from agentgym.errors import ConfigError, UsageError
+from agentgym.errors import ConfigError, UsageError, error_text
 from agentgym.trainers.models.blocks import blocks_of
 from agentgym.trainers.models.config import LoraSettings, ModelConfig
 from agentgym.trainers.models.decoder import NEEDED, Sizes, WeightCounts
@@ -39,8 +39,10 @@ def meta_model(values: Mapping[str, Any], lora: LoraSettings) -> CausalLM:
             model = class_for(shape).from_config(shape)
             model.tie_weights()  # which transformers 5.0 leaves out on this device
             return add_lora(model, lora, seed=0)
-    except (ValueError, KeyError, RuntimeError) as error:
-        raise UsageError(f"the model cannot be built: {error}") from error
+    except (ConfigError, UsageError):
+        raise
+    except Exception as error:  # of code that agentgym has not seen
+        raise UsageError(f"the model cannot be built: {error_text(error)}") from error
 
 
 def check_stored(values: Mapping[str, Any], config: ModelConfig) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from agentgym.canonical import read_json
@@ -25,11 +25,10 @@ from agentgym.trainers.models.adapters import continue_adapters
 from agentgym.trainers.models.card import Card
 from agentgym.trainers.models.config import LoraSettings, Quantization
 from agentgym.trainers.models.files import why_unreadable
-from agentgym.trainers.models.merged import merged_bias, merged_weight
+from agentgym.trainers.models.merged import merged_other, merged_weight
 from agentgym.trainers.models.precision import dtype_for, sent_as
-from agentgym.trainers.models.products import use_faster_products
-from agentgym.trainers.models.quantized import is_quantized, keep_exact
-from agentgym.trainers.models.reading import read_weights, senses_of
+from agentgym.trainers.models.quantized import is_four_bit, is_quantized, keep_exact
+from agentgym.trainers.models.reading import built, read_weights, senses_of
 from agentgym.trainers.models.seeding import seeded_weights
 from agentgym.trainers.models.sources import local_model, share_weights
 from agentgym.trainers.types import CausalLM, HasParameters, Tokenizer, unwrapped
@@ -78,7 +77,6 @@ def load_model(
     for note in notes:
         say(f"note: {note}")
     _check_vocabulary(tokenizer, num_known_ids(model), path)
-    use_faster_products(model)
     return keep_exact(model), tokenizer
 
 
@@ -291,19 +289,24 @@ def plain_model(model: CausalLM) -> CausalLM:
 
 @torch.no_grad()
 def _in_floating_point(model: CausalLM) -> CausalLM:
+    """Return a model's copy in floating point; parameters of other names, such as sinks and scales, are copied too."""
     base = unwrapped(model)
     config = copy.deepcopy(base.config)
     del config.quantization_config
-    plain: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
+    plain: Any = built(config)
     plain.generation_config = base.generation_config
-    for name, module in plain.named_modules():
-        if isinstance(getattr(module, "weight", None), torch.nn.Parameter):
-            source = base.get_submodule(name)
-            module.weight.copy_(merged_weight(source))
-            if (bias := merged_bias(source)) is not None:
-                module.bias.copy_(bias)
-    frozen: CausalLM = plain.eval()
-    return frozen
+    for name, tensor in (*plain.named_parameters(), *plain.named_buffers()):
+        at, _, kind = name.rpartition(".")
+        source, own = base.get_submodule(at), plain.get_submodule(at)
+        if kind == "weight":
+            found = merged_weight(source)
+            # bitsandbytes stores GPT-2's layers, which are input by output, as output by input
+            is_turned = type(own).__name__ == "Conv1D" and is_four_bit(getattr(source, "base_layer", source))
+            tensor.copy_(found.t() if is_turned else found)
+        else:
+            tensor.copy_(merged_other(source, kind))
+    made: CausalLM = plain
+    return made
 
 
 def plain_tensors(model: CausalLM) -> Iterator[tuple[str, torch.Tensor]]:

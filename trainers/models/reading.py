@@ -18,8 +18,10 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from agentgym.errors import CorruptDataError, UsageError
+from agentgym.trainers.models.blocks import parts_that_see
 from agentgym.trainers.models.config import Quantization
 from agentgym.trainers.models.files import check_answered_once, check_are_numbers, tensor_names
+from agentgym.trainers.models.products import use_faster_products
 from agentgym.trainers.models.quantized import Reading, dequantize, reading_of
 from agentgym.trainers.types import CausalLM, ModelShape
 
@@ -67,6 +69,7 @@ def read_weights(source: str, path: str | Path, quantize: Quantization) -> tuple
     model = dequantize(model, how)
     _say_what_is_tied(model)
     _align(model)
+    use_faster_products(model)
     return model, [*_notes(how, path), *_left_out(model, folder), *_freeze_senses(model)]
 
 
@@ -88,6 +91,18 @@ def class_for(config: ModelShape) -> Any:
         f"model type {kind!r} is no causal language model of transformers {transformers.__version__}; name a model "
         "that writes text, such as smollm2"
     )
+
+
+def built(config: ModelShape, dtype: torch.dtype = torch.float32) -> CausalLM:
+    """Return a model of a configuration with random weights.
+
+    With the weights of a loaded model it computes the same numbers, to the last bit: its class, its matrix products and
+    the places of its weights are the same.
+    """
+    model: Any = class_for(config).from_config(config, dtype=dtype)
+    use_faster_products(model)
+    made: CausalLM = model.eval()
+    return made
 
 
 def _tables(config: ModelShape) -> set[str]:
@@ -154,20 +169,22 @@ def _say_what_is_tied(model: Any) -> None:
             config.tie_word_embeddings = is_tied
 
 
-def _align(model: CausalLM) -> None:
-    """Copy weights that lie at odd addresses of the mapped file.
+def _align(model: Any) -> None:
+    """Copy weights and tables that lie at odd addresses of the mapped file, or in another order than by rows.
 
     Products of single rows differ there in their last bits, and engines on other machines have aligned copies.
     """
-    for weight in model.parameters():
-        if weight.is_floating_point() and weight.data_ptr() % _ALIGNMENT:
-            weight.data = weight.data.clone()
+    for tensor in (*model.parameters(), *model.buffers()):
+        is_odd = tensor.data_ptr() % _ALIGNMENT or not tensor.is_contiguous()
+        if tensor.is_floating_point() and is_odd:
+            tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
 
 
 def senses_of(model: Any) -> list[tuple[str, torch.nn.Module]]:
     """Return the parts of a model that read images or sounds, by name: those outside its text's decoder and head."""
     if model.config.get_text_config() is model.config or not hasattr(model, "get_decoder"):
-        return []
+        seen = {id(part) for part in parts_that_see(model)}
+        return [(name, part) for name, part in model.named_modules() if id(part) in seen]
     decoder, head = model.get_decoder(), model.get_output_embeddings()
     of_text = {id(part) for whole in (decoder, head) if whole is not None for part in whole.modules()}
     holders = {id(part) for part in model.modules() if any(id(inner) in of_text for inner in part.modules())}

@@ -5,15 +5,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from safetensors.torch import load
-from transformers import AutoModelForCausalLM
 
 from agentgym.engine import Engine, ReportsHealth, SamplingParams
 from agentgym.errors import EngineError, boundary
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.models.model import plain_model
+from agentgym.trainers.models.reading import built
 from agentgym.trainers.placement.build import torch_engine
 from agentgym.trainers.ray.actor_state import ActorState
 from agentgym.trainers.ray.engine_client import LostSessionError, NoWeightsError
@@ -116,8 +117,8 @@ class EmbeddedServing(Serving):
         super().__init__()
         torch.set_num_threads(spec.config.num_threads)
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        model = AutoModelForCausalLM.from_config(spec.shape)  # type: ignore[no-untyped-call]
-        self._model = model.to(dtype=spec.dtype, device=device).eval()
+        model: Any = built(spec.shape, spec.dtype)
+        self._model = model.to(device)
         self._engine = self._torch = torch_engine(spec.config, self._model)
 
     async def take(self, weights: PackedWeights) -> None:

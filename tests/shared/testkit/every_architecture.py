@@ -9,42 +9,11 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 KINDS: tuple[str, ...] = tuple(sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
-UNTRIED = frozenset(
-    (
-        *(
-            "blt",
-            "cohere_compass_text",
-            "dbrx",
-            "dots3_note",
-        ),
-        *(
-            "dots3_note_text",
-            "gemma3n",
-            "gemma3n_text",
-            "gemma4",
-        ),
-        *(
-            "gemma4_assistant",
-            "gemma4_text",
-            "git",
-            "inkling2_loop_text",
-        ),
-        *(
-            "inkling2_text",
-            "moshi",
-            "musicgen",
-            "musicgen_melody",
-        ),
-        *(
-            "qwen4_exp",
-            "qwen4_exp_text",
-            "reformer",
-            "zamba",
-        ),
-        *("zamba2",),
-    )
-)
-"""Types without a tiny configuration here."""
+UNTRIED = {
+    "gemma3n": "its class needs the package timm, also for text; gemma3n_text is tried",
+    **dict.fromkeys(("musicgen", "musicgen_melody"), "their class for text is made of their decoder's configuration"),
+}
+"""Types that cannot be made of their own configuration here, and why."""
 LARGEST = 15_000_000
 """Most weights of a model that is still tiny."""
 _WIDTH, _LAYERS, _HEADS = 32, 4, 4
@@ -77,6 +46,11 @@ _SIZES: dict[str, Any] = {
 _LATENT = {"q_lora_rank": 16, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8}
 _LATENT |= {"qk_head_dim": 8, "index_topk": 8, "index_n_heads": 2, "index_head_dim": 16}
 _MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_d_state": 8}
+_INKLING2 = {"unpadded_vocab_size": 320, "rel_extent": 8, "sliding_window_size": 8}
+_INKLING2 |= {"swa_num_attention_heads": 4, "swa_num_key_value_heads": 4, "swa_head_dim": 8}
+_ZAMBA = {"attention_hidden_size": 64, "head_dim": 16}
+_NO_LAYERS = {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0}
+_PER_LAYER = {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 320}
 _OWN: dict[str, dict[str, Any]] = {
     "bamba": _MAMBA,
     "falcon_h1": {**_MAMBA, "mamba_d_ssm": 64},
@@ -86,18 +60,52 @@ _OWN: dict[str, dict[str, Any]] = {
     "gptj": {"rotary_dim": 4},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]], "window_size": 8},
     "zaya": {"num_experts_per_tok": 1},
-    "reformer": {"is_decoder": True},
+    "reformer": {
+        **{"is_decoder": True, "attn_layers": ["local"] * 4, "local_attn_chunk_length": 8, "attention_head_size": 8},
+        **{"axial_pos_embds_dim": (16, 16), "axial_pos_shape": (16, 16), "feed_forward_size": 48},
+    },
     "xlm": {"emb_dim": 32, "n_words": 320},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2, "num_dense_layers": 1},
-    "zamba": {"num_hidden_layers": 3},
+    "zamba": {
+        **_ZAMBA,
+        "num_hidden_layers": 6,
+        "layers_block_type": ["linear_attention", "linear_attention", "hybrid"] * 2,
+    },
+    "zamba2": {
+        **{**_ZAMBA, "layers_block_type": ["linear_attention", "hybrid"] * 2, "n_mamba_heads": 8, "mamba_d_state": 8}
+    },
+    "blt": {"encoder_hash_byte_group_vocab": 50},
+    "blt_local_encoder": {"hidden_size_global": 32},
+    "blt_local_decoder": {"hidden_size_global": 32},
+    "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10_000.0}}},
+    "dbrx": {
+        **{"n_layers": 4, "n_heads": 4, "attn_config": {"kv_n_heads": 2, "rope_theta": 10_000.0, "clip_qkv": 8.0}},
+        "ffn_config": {"ffn_hidden_size": 48, "moe_num_experts": 4, "moe_top_k": 2},
+    },
+    "dots3_note_text": {"use_sliding_window": False},
+    "dots3_note_vision_encoder": {"pyramid_num_routed": [-1] * 4, "adapter_in_dim": 32, "adapter_out_dim": 32},
+    "dots3_note_audio_encoder": {"adapter_input_size": 32, "adapter_out_dim": 32},
+    "gemma3n_text": {**_PER_LAYER, "num_kv_shared_layers": 0, "laurel_rank": 4, "altup_num_inputs": 2},
+    "gemma4_text": {**_PER_LAYER, "global_head_dim": 8},
+    "gemma4_assistant": {"text_config": {"model_type": "gemma4_text", **_NO_LAYERS}},
+    "inkling2_text": _INKLING2,
+    "inkling2_loop_text": _INKLING2,
+    "qwen4_exp_text": {
+        **{"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 16, "indexer_budget": 8},
+        **{"indexer_compress_ratio": 4, "hc_lowrank": 8, "ngram_vocab_size_base": 50, "linear_num_value_heads": 4},
+        **{"linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8},
+    },
 }
 """Sizes of types whose sizes depend on one another."""
 
 
 def config_of(kind: str) -> Any:
     """Return the configuration of a model type with small sizes in place of its defaults."""
-    made = CONFIG_MAPPING[kind]
-    return made(**{**_small(made().to_dict(), made), **_OWN.get(kind, {})})
+    made, own = CONFIG_MAPPING[kind], _OWN.get(kind, {})
+    begun = made(**{name: own[name] for name in own.keys() & set(made.sub_configs)})
+    small = _small(begun.to_dict(), made)
+    nested = {name: {**small.get(name, {}), **value} for name, value in own.items() if isinstance(value, dict)}
+    return made(**{**small, **own, **nested})
 
 
 def _small(values: dict[str, Any], made: Any) -> dict[str, Any]:

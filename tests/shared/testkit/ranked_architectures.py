@@ -19,6 +19,7 @@ from agentgym.trainers.models.model import add_lora
 from agentgym.trainers.models.quantized import kept_state
 from agentgym.trainers.models.reading import senses_of
 from agentgym.trainers.scoring.hidden import ReadRow
+from testkit.architecture_steps import trained
 from testkit.architectures import WITH_VISION, linear_layers, model_of, seeing_model
 
 
@@ -30,14 +31,8 @@ def loaded_as(model: Any) -> Any:
     return model
 
 
-def trained(model: Any) -> dict[str, torch.Tensor]:
-    """Return the weights after a step of plain gradient descent on one row."""
-    ids = torch.arange(20, 40)[None]
-    optimizer = torch.optim.SGD([weight for weight in model.parameters() if weight.requires_grad], lr=1e-2)
-    chosen = model(input_ids=ids, use_cache=False).logits.log_softmax(-1)[0, :-1].gather(-1, ids[0, 1:, None])
-    (-chosen.mean()).backward()
-    optimizer.step()
-    state: dict[str, torch.Tensor] = whole(kept_state(model))
+def weights_after_a_step(model: Any) -> dict[str, torch.Tensor]:
+    state: dict[str, torch.Tensor] = whole(kept_state(trained(model)))
     return state
 
 
@@ -49,9 +44,9 @@ def main(kinds: list[str]) -> None:
             adapted = LoraSettings(rank=rank, target_modules=linear_layers(kind))
             make = seeing_model if kind in WITH_VISION else model_of
             alone, first = (add_lora(loaded_as(make(kind)), adapted, seed=0) for _ in range(2))
-            expected = trained(alone)
+            expected = weights_after_a_step(alone)
             sharded = shard_from_first(first if ranks.is_main else None, ranks)
-            found = trained(sharded)
+            found = weights_after_a_step(sharded)
             assert expected.keys() == found.keys(), kind
             for name, tensor in expected.items():
                 torch.testing.assert_close(found[name], tensor, atol=1e-5, rtol=1e-4, msg=f"{kind} {name}")

@@ -13,14 +13,14 @@ from agentgym.ports import free_port
 from testkit.warm_python import Command
 
 
-def launched(num_ranks: int, *arguments: str) -> str:
+def launched(num_ranks: int, *arguments: str, timeout_s: float = 300) -> str:
     """Return the output of ``python ARGUMENTS`` on several ranks started by torchrun."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
     done = subprocess.run(
         [sys.executable, *torchrun, *arguments],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=timeout_s,
         check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
     )

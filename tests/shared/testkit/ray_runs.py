@@ -15,6 +15,7 @@ from agentgym.trainers.checkpoint import checkpoint_path
 from agentgym.trainers.config.cluster import ClusterConfig
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.models.config import ModelConfig
 from agentgym.trainers.recipes import load_recipe
 from testkit import TESTKIT
 
@@ -54,6 +55,12 @@ SMALL = (
 def config(orders: Path, cluster: ClusterConfig = ClusterConfig()) -> TrainConfig:  # noqa: B008  (frozen)
     """Return the configuration of a run on ``Mortal-v0``."""
     return replace(apply_overrides(load_recipe("tiny"), [*SMALL, f"env.kwargs.orders={orders}"]), cluster=cluster)
+
+
+def config_of(model: Path, orders: Path, cluster: ClusterConfig = ClusterConfig()) -> TrainConfig:  # noqa: B008  (frozen)
+    """Return the same configuration with the model of a folder in place of a new one."""
+    own = replace(ModelConfig(), path=str(model), max_context_tokens=160)
+    return replace(config(orders, cluster), model=own)
 
 
 def rl_rows(run_dir: Path) -> list[dict[str, Any]]:

@@ -326,6 +326,7 @@ def _first_that_works(model: Any, num_slots: int, max_context_tokens: int) -> tu
             with _evaluating(model), torch.inference_mode():
                 way = _made(kind, model, num_slots, max_context_tokens)
                 _check(way, model, num_slots)
+                _check_window(way, model, max_context_tokens)
                 way.clear()
         except Exception as error:  # of code that agentgym has not seen
             reasons.append(f"{kind}: {type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}")
@@ -361,6 +362,24 @@ def _check(way: Way, model: Any, num_slots: int) -> None:
             at += length
         for row in range(len(slots)):
             _compare(made[row][0], model, sequences[row][: at + row])
+
+
+def _check_window(way: Way, model: Any, max_context_tokens: int) -> None:
+    """Read a few tokens beyond the window of a configuration, if contexts are that long.
+
+    Moshi's cache forgets what lies behind the window, and its plain forward attends to it.
+    """
+    sizes = model.config.get_text_config()
+    window = getattr(sizes, "sliding_window", None) or getattr(sizes, "attention_chunk_size", None)
+    if not isinstance(window, int) or window >= max_context_tokens:
+        return
+    length = min(window + 4, max_context_tokens)
+    vocab_size = model.get_output_embeddings().weight.shape[0]
+    ids = [(7 * at + 3) % vocab_size for at in range(length)]
+    way.logits([Chunk(0, 0, ids[:window])])
+    for at in range(window, length):
+        made = way.logits([Chunk(0, at, ids[at : at + 1])])
+    _compare(made[0][0], model, ids)
 
 
 def _compare(made: Tensor, model: Any, ids: Sequence[int]) -> None:

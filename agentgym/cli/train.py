@@ -148,8 +148,9 @@ def _plan_on_paper(
     if too_small is None:
         with out.status.status("rehearsing the start"):
             from agentgym.trainers.run.rehearsal import rehearse
+            from agentgym.trainers.sft.files import rehearse_files
 
-            notes = rehearse(config)
+            notes = [*rehearse(config), *rehearse_files(config.sft.files)]
     notes = (*config.warnings, *notes)
     _print_plan(found, notes, out, is_named=resume is not None or _names_env(overrides), is_auto=is_auto)
     if too_small is not None:

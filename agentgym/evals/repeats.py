@@ -94,7 +94,12 @@ def _vote_of(rows: Sequence[Mapping[str, object]], k: int) -> float:
 
 
 def _wins_vote(trials: Sequence[tuple[str, bool]]) -> float:
-    """Return the share of right answers among the most frequent ones."""
+    """Return the share of right answers among the most frequent ones.
+
+    Example (a tie of a right and a wrong answer, and a wrong answer that most gave):
+        >>> _wins_vote([("4", True), ("5", False)]), _wins_vote([("5", False), ("5", False), ("4", True)])
+        (0.5, 0.0)
+    """
     counts = Counter(answer for answer, _ in trials)
     most = max(counts.values())
     return fmean(right for answer, right in trials if counts[answer] == most)

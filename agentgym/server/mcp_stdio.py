@@ -19,6 +19,7 @@ import agentgym
 from agentgym.env.env import Env
 from agentgym.errors import InfrastructureError, ToolError, UsageError, error_text
 from agentgym.types import ImagePart, Message, RewardPart, ToolCall, ToolSpec
+from agentgym.web_guard import Access, WebGuard
 
 OVER = "The episode is over."
 
@@ -87,7 +88,8 @@ class McpEpisode:
         host = listening.getsockname()[0]
         # no sessions of MCP, since all requests belong to the one episode
         app = self.server().streamable_http_app(json_response=True, stateless_http=True, host=host)
-        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)
+        guarded = WebGuard(app, Access(host=host))  # the protocol's clients have no token
+        config = uvicorn.Config(guarded, log_level="warning", timeout_graceful_shutdown=5)
         await uvicorn.Server(config).serve(sockets=[listening])
 
     async def _list_tools(self, context: Any, params: Any) -> types.ListToolsResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator, Mapping, Set
 
 from agentgym.errors import UsageError
@@ -36,6 +37,9 @@ def _found(tree: ast.Module, modules: Set[str]) -> Iterator[tuple[ast.AST, str]]
     for node in nodes:
         if isinstance(node, (ast.AsyncFunctionDef, ast.Await)):
             yield node, "await coroutines"
+        targets = node.targets if isinstance(node, ast.Assign) else ()
+        if reads_text and any(ast.unparse(target) in ("sys.stdout", "sys.stderr") for target in targets):
+            yield node, "capture what the work prints"
         if not isinstance(node, ast.Call):
             continue
         called = ast.unparse(node.func)
@@ -43,8 +47,19 @@ def _found(tree: ast.Module, modules: Set[str]) -> Iterator[tuple[ast.AST, str]]
             yield node, "await coroutines"
         if reads_text and called.rpartition(".")[2] in ("redirect_stdout", "redirect_stderr"):
             yield node, "capture what the work prints"
-        first = node.args[0] if node.args else None
-        if called.rpartition(".")[2] == "patch" and isinstance(first, ast.Constant) and isinstance(first.value, str):
-            module, _, rest = first.value.partition(".")
-            if module in modules and "." in rest:
-                yield node, f"patch a module inside of the work ({first.value})"
+        patched = _patched(called, node.args[0]) if node.args else ""
+        module, _, rest = patched.partition(".")
+        if module in modules and "." in rest:
+            yield node, f"patch a module inside of the work ({patched})"
+        elif module in sys.stdlib_module_names and module not in modules:
+            yield node, f"patch a module that the work has in its own process ({patched})"
+
+
+def _patched(called: str, first: ast.expr) -> str:
+    """Return the dotted name that ``unittest.mock`` or a fixture of pytest replaces; empty for other calls."""
+    what = called.rpartition(".")[2]
+    if what in ("patch", "dict", "setattr") and isinstance(first, ast.Constant) and isinstance(first.value, str):
+        return first.value
+    is_object = called.endswith(("patch.object", "patch.dict", "monkeypatch.setattr"))
+    is_object = is_object and isinstance(first, (ast.Name, ast.Attribute))
+    return f"{ast.unparse(first)}.*" if is_object else ""

@@ -215,6 +215,18 @@ def test_reasoning_of_other_servers_and_refusals_are_texts_of_the_assistant() ->
         openai_chat.parse({"messages": [USER, {"role": "assistant", "function_call": {"name": "f"}}, USER]})
 
 
+def test_reasoning_on_both_sides_of_a_message_is_kept_with_its_call() -> None:
+    def reasoning(text: str) -> Any:
+        return {"type": "reasoning", "content": [{"type": "reasoning_text", "text": text}]}
+
+    wanted = {"type": "function_call", "name": "look", "arguments": "{}", "call_id": "a"}
+    done = {"type": "function_call_output", "call_id": "a", "output": "x"}
+    both = openai_responses.parse({"input": [USER, reasoning("One."), SAID, reasoning("Two."), wanted, done]})
+    assert both.messages[1].thinking == "One.\nTwo." and len(both.messages[1].calls) == 1
+    late = openai_responses.parse({"input": [USER, SAID, reasoning("Two."), wanted, done]})
+    assert late.messages[1].thinking == "Two."
+
+
 def test_gemini_s_conversation_is_read_whole() -> None:
     declared = {
         "name": "look",

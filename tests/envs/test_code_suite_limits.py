@@ -24,6 +24,28 @@ REFUSED = {
         "        assert work.now() == 5\n",
         r"line 4: .*patch a module inside of the work \(work\.time\.time\)",
     ),
+    "a patched attribute": (
+        "from unittest.mock import patch\nimport work\ndef test():\n"
+        "    with patch.object(work.time, 'time', lambda: 5):\n"
+        "        assert work.now() == 5\n",
+        r"line 4: .*patch a module inside of the work \(work\.time\.\*\)",
+    ),
+    "a patched standard library": (
+        "from unittest.mock import patch\nimport work\n@patch('time.time', lambda: 5)\ndef test():\n"
+        "    assert work.now() == 5\n",
+        r"line 3: .*a module that the work has in its own process \(time\.time\)",
+    ),
+    "an object of the standard library": (
+        "import time, work\nfrom unittest import mock\ndef test():\n"
+        "    with mock.patch.object(time, 'time', lambda: 5):\n"
+        "        assert work.now() == 5\n",
+        r"line 4: .*in its own process \(time\.\*\)",
+    ),
+    "an assigned standard output": (
+        "import io, sys, work\ndef test():\n    sys.stdout = out = io.StringIO()\n    work.hello()\n"
+        "    assert out.getvalue() == 'hello\\n'\n",
+        "line 3: .*capture what the work prints",
+    ),
 }
 
 

@@ -172,6 +172,11 @@ def test_names_with_blanks_are_read_whole() -> None:
     assert unresolved(whole, found) == []
     cut = {"fail_to_pass": ["test_calc.py::test_eval[1"], "pass_to_pass": ["test_calc.py::test_plain"]}
     assert unresolved(cut, statuses_of("pytest", log.replace("FAILED", "PASSED"))) == []
+    assert unresolved(cut, found) == ["test_calc.py::test_eval[1"], "two of them, of which one failed"
+    lines = ["FAILED t.py::e[1 * 1] - x", "PASSED t.py::e[1 + 1]"]
+    for ordered in (lines, lines[::-1]):
+        both = statuses_of("pytest", "\n".join(ordered))
+        assert unresolved({"fail_to_pass": ["t.py::e[1"], "pass_to_pass": []}, both), "in whatever order"
     assert unresolved({"fail_to_pass": [" test_calc.py::test_plain "], "pass_to_pass": []}, found) == []
     assert unresolved({"fail_to_pass": ["test_calc.py::test_eval[1 - 1-0]"], "pass_to_pass": []}, found)
 

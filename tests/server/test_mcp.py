@@ -368,6 +368,9 @@ def test_the_official_client_plays_over_http(tmp_path: Path) -> None:
                 said = [await client.call_tool(guess.name, {"number": number}) for number in (1, 2, 3, 4)]
             return " ".join(part.text for one in said for part in one.content if isinstance(part, TextContent))
 
+        for wrong in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):  # a page of another site
+            refused = httpx.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"}, headers=wrong, timeout=60)
+            assert refused.status_code == 403
         assert "Right." in asyncio.run(play())
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=30)

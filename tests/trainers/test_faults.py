@@ -60,6 +60,14 @@ def looked_at(server: FakeOpenAI, made: TrajectoryGroup, memory: Path, **setting
     return asyncio.run(run())
 
 
+def test_a_flawed_success_earns_half_unless_a_weight_is_given() -> None:
+    def pays(**given: Any) -> float:
+        return JudgeConfig(model="openai:http://127.0.0.1:1?model=m", **given).pays
+
+    assert [pays(grades=kind) for kind in ("faults", "all_faults", "turns")] == [0.5, 1.0, 1.0]
+    assert pays(grades="faults", weight=0.2) == 0.2
+
+
 def test_flawed_successes_earn_less_and_first_wrong_turns_are_marked(serve: Any, tmp_path: Path) -> None:
     server = serve(finder)
     made = group(

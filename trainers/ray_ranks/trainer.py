@@ -31,6 +31,7 @@ from agentgym.trainers.ray.fleet import cause_of, first_line
 from agentgym.trainers.ray_ranks.rank import NUM_THREADS, RankPlace, RankStart, TrainerRank
 from agentgym.trainers.run.folder import TrainResult, check_run_dir, forget_failed_start
 from agentgym.trust import sign
+from agentgym.visible_text import visible
 
 _LOOK_S, _LAST_WORDS_S = 0.2, 5.0
 _STOP_S = 10.0
@@ -160,7 +161,7 @@ class _Speech:
                 text = ray.get(self._next)
             except RayError:  # it died; whoever waits for its result is told
                 return
-            sys.stderr.write(text)
+            sys.stderr.write(visible(text))
             sys.stderr.flush()
             self._next = self._rank.said.remote()
 

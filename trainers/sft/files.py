@@ -12,6 +12,17 @@ from agentgym.trainers.sft.conversation import Conversation, RowError, read_conv
 SUFFIXES = (".jsonl", ".parquet")
 
 
+def rehearse_files(paths: Sequence[str]) -> list[str]:
+    """Read the files that are on this machine, for a dry run; return a note on those that are not.
+
+    Raises:
+        UsageError: a file is invalid; the message names it and the line.
+    """
+    read_files([path for path in paths if Path(path).exists()])
+    missing = [path for path in paths if not Path(path).exists()]
+    return [f"sft.files: not on this machine, so not read: {', '.join(missing)}"] if missing else []
+
+
 def read_files(paths: Sequence[str]) -> list[Conversation]:
     """Return the conversations of all files, in order.
 

@@ -24,7 +24,18 @@ def fillers_note(conversations: Iterable[Conversation]) -> str:
 
 
 def strangers_note(conversations: Iterable[Conversation], tools: Iterable[ToolSpec], env_id: str) -> str:
-    """Return a note on tools of conversations that the environment does not have; empty if it has all, or none."""
+    """Return a note on tools of conversations that the environment does not have; empty if it has all, or none.
+
+    Example:
+        >>> from agentgym.trainers.sft.conversation import read_conversation
+        >>> from agentgym.types import ToolSpec
+        >>> asked = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+        >>> tools = [{"type": "function", "function": {"name": name}} for name in ("look", "fly")]
+        >>> row = read_conversation(asked | {"tools": tools}, "rows.jsonl, line 1")
+        >>> note = strangers_note([row], [ToolSpec("look", "", {})], "House-v0")
+        >>> note.partition(": no tools")[0]
+        'note: sft.files: fly'
+    """
     known = sorted(tool.name for tool in tools)
     told = dict.fromkeys(tool.name for one in conversations for tool in one.tools)
     strange = [name for name in told if name not in known]

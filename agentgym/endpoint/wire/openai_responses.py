@@ -136,7 +136,8 @@ def _conversation(given: object, notes: Notes) -> list[Message]:
 
 def _joined(first: Message, second: Message) -> Message:
     calls = (*first.calls, *second.calls)
-    return Message("assistant", first.text, calls, thinking=first.thinking, answer=first.text)
+    thinking = "\n".join(part for part in (first.thinking, second.thinking) if part)
+    return Message("assistant", first.text, calls, thinking=thinking, answer=first.text)
 
 
 def _item(kind: object, item: Mapping[str, Any], notes: Notes) -> Message:

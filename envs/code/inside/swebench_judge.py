@@ -174,11 +174,17 @@ def unresolved(expected: Mapping[str, Any], statuses: Mapping[str, str]) -> Sequ
 
 
 def _status(name: str, statuses: Mapping[str, str]) -> str | None:
-    if name in statuses or name.count("[") <= name.count("]"):
+    # parsers that take the first word of a name give truncated names, too, the last line of which would decide
+    ends = [status for other, status in statuses.items() if _is_cut(name) > _is_cut(other) and other.startswith(name)]
+    if not ends:
         return statuses.get(name, statuses.get(name.strip()))
-    ends = [status for other, status in statuses.items() if other.startswith(name)]
     passes = {status in ("PASSED", "XFAIL") for status in ends}
     return ends[0] if len(passes) == 1 else None
+
+
+def _is_cut(name: str) -> bool:
+    """Return True for a name that is truncated within its parameters."""
+    return name.count("[") > name.count("]")
 
 
 def _words(line: str) -> list[str]:

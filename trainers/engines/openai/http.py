@@ -55,6 +55,7 @@ from agentgym.trainers.engines.openai.wire import (
     with_short_texts,
 )
 from agentgym.types import Json, JsonSchema, Latency, Message, Observation, ToolSpec, Turn
+from agentgym.visible_text import visible
 
 _FIRST_WAIT_S, _TOLD_WAIT_S, _LONGEST_WAIT_S = 1.0, 8.0, 60.0
 """Seconds before the second try, those from which on a note is printed once, and the most."""
@@ -64,7 +65,7 @@ _COMPLETIONS: Final = ("POST", "/chat/completions")
 
 
 def _on_stderr(text: str) -> None:
-    print(text, file=sys.stderr)
+    print(visible(text), file=sys.stderr)
 
 
 class OpenAIClient:

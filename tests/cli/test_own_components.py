@@ -105,7 +105,10 @@ def test_each_family_is_listed_and_with_a_file_its_own_alone(
     (tmp_path / "families.py").write_text(OF_ALL_FAMILIES)
     named = {option: {row["name"] for row in run("list", option, "--json").json} for option in REGISTRIES}
     assert {"torch", "vllm"} <= named["--engines"] and {"oracle", "random"} <= named["--policies"]
-    assert "openai_loop" in named["--harnesses"]
+    assert named["--harnesses"] == {
+        *("claude_code", "codex", "gemini_cli", "langgraph", "mini_swe_agent", "openai_agents", "opencode"),
+        *("pydantic_ai", "qwen_code", "smolagents", "terminus_2", "command", "openai_loop", "sandbox_command"),
+    }
     (tmp_path / "bare.py").write_text("")
     for option in REGISTRIES:
         assert "register none of these" in run("list", option, "bare.py").assert_one_line_error()

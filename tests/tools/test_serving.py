@@ -36,6 +36,7 @@ from agentgym.types import Message, Status, Task, ToolCall, Trajectory
 
 pytest.importorskip("fastapi")
 import uvicorn
+from websockets.sync.client import connect
 
 from agentgym.tools.retrieval import header_limit, inline
 from agentgym.tools.retrieval.server import LIMITS, search_app
@@ -164,6 +165,35 @@ def test_a_client_that_drips_its_headers_is_cut_off(
             while True:
                 client.sendall(b"X: y\r\n")
                 threading.Event().wait(0.05)
+
+
+def test_a_websocket_may_be_silent_for_longer_than_headers_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(header_limit, "HEADER_TIMEOUT_S", 0.2)
+
+    async def echo(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "websocket":
+            return
+        await receive()
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.send", "text": (await receive())["text"]})
+
+    config = uvicorn.Config(
+        echo, port=0, http=header_limit.PunctualHTTP, ws="websockets-sansio", lifespan="off", log_level="warning"
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        with connect(f"ws://127.0.0.1:{port}/", compression=None, proxy=None) as client:
+            time.sleep(0.6)
+            client.send("still here")
+            assert client.recv(timeout=60) == "still here"
+    finally:
+        server.should_exit = True
+        thread.join(60)
 
 
 def test_a_request_whose_answer_takes_longer_than_headers_may_is_answered(

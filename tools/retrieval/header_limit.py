@@ -35,7 +35,9 @@ class PunctualHTTP(_Protocol):
     def data_received(self, data: bytes) -> None:
         """Start or stop the timer, depending on whether the headers are complete."""
         super().data_received(data)
-        if self.cycle is None or self.cycle.response_complete:
+        if self.transport.get_protocol() is not self:  # a WebSocket from here on, which may be silent for hours
+            self._stop_waiting()
+        elif self.cycle is None or self.cycle.response_complete:
             self._await_headers()
         else:
             self._stop_waiting()

@@ -59,6 +59,9 @@ def portable(schema: object, *, has_known_types: bool = True) -> Any:
     Example:
         >>> portable({"type": "string", "pattern": r"^\\p{L}+$"}), portable({"type": "dict"})
         ({'type': 'string'}, {})
+        >>> named = {r"^\\p{Lu}": {"type": "string"}, "^n": {"type": "integer"}}
+        >>> portable({"patternProperties": named, "additionalProperties": False})
+        {'patternProperties': {'^n': {'type': 'integer'}}}
     """
     if not isinstance(schema, Mapping):
         return schema

@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,7 +17,7 @@ from agentgym.check import check_env, check_sandbox
 from agentgym.check.sandbox.adversary import SIGNAL_ALL, attack_sandbox, attempts
 from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.code.env import CodeEnv
-from agentgym.errors import SandboxRefusedError
+from agentgym.errors import SandboxRefusedError, SandboxUnavailableError
 from agentgym.sandbox import Capabilities, Guarantee
 from agentgym.sandboxes import process
 from agentgym.sandboxes.ladder import ladder
@@ -51,6 +52,9 @@ def test_where_the_kernel_refuses_namespaces_nothing_is_promised(refused: str) -
     here = process_capabilities()
     assert here.in_force == frozenset()
     assert here.how("signals") == f"code can stop and end all processes of this user, since {refused}"
+    told = "sandbox 'process': code can stop and end all processes of this user"
+    with pytest.warns(UserWarning, match=told), suppress(SandboxUnavailableError):  # this user owns nothing here
+        ProcessSandbox().close()
     with pytest.raises(SandboxRefusedError, match="signals here: code can stop and end all processes"):
         here.require({"signals"})
     (rung,) = (rung for rung in ladder() if rung.backend == "process")

@@ -28,6 +28,7 @@ from agentgym.tools.web.retriever import MAX_TAGS, WebRetriever, readable_docume
 JSON = {"Content-Type": "application/json"}
 SEARXNG = {
     "results": [
+        {"url": None, "title": "Ur is a city", "content": "A box with an answer."},
         {"url": "https://a.example/", "title": "Ur &amp; Uruk", "content": "Two <b>cities</b>.", "engine": "x"},
         {"url": "https://b.example/", "title": None, "content": None},
         {"url": "https://c.example/", "title": "C"},

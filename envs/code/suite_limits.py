@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator, Mapping, Set
+from typing import Final
 
 from agentgym.errors import UsageError
+
+_CONTROLLED: Final = frozenset({"builtins", "datetime", "os", "random", "sys", "time"})
+"""Modules that tests patch to control what the work reads. Others may serve the tests alone: ``io.StringIO``, say."""
 
 
 def require_runnable(tests: Mapping[str, str], modules: Set[str]) -> None:
@@ -51,7 +54,7 @@ def _found(tree: ast.Module, modules: Set[str]) -> Iterator[tuple[ast.AST, str]]
         module, _, rest = patched.partition(".")
         if module in modules and "." in rest:
             yield node, f"patch a module inside of the work ({patched})"
-        elif module in sys.stdlib_module_names and module not in modules:
+        elif module in _CONTROLLED - modules:
             yield node, f"patch a module that the work has in its own process ({patched})"
 
 

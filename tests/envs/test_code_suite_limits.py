@@ -56,6 +56,14 @@ def test_constructs_that_cannot_work_are_refused_by_line(name: str) -> None:
         grade_suite(shared_pool(SandboxKind(backend="process")), WORK, {"test_work": source})
 
 
+def test_a_patch_that_serves_the_tests_alone_is_run() -> None:
+    source = (
+        "import io, work\nfrom unittest import mock\n@mock.patch('io.StringIO', wraps=io.StringIO)\n"
+        "def test(made):\n    assert io.StringIO('a').read() == 'a' and made.called and work.now() > 0\n"
+    )
+    assert grade_suite(shared_pool(SandboxKind(backend="process")), WORK, {"test_work": source}).is_success
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -81,6 +81,17 @@ WORLDS: dict[str, list[str]] = {
         "sft.num_epochs=2",
         "sft.noise=0.1",
     ],
+    "planner": [
+        "credit.estimator=m_grpo",
+        "env.id=agentgym/SearchPlanner-v0",
+        'env.kwargs={"max_turns": 5, "env_kwargs": {"num_pages": 16, "num_worlds": 0, "hops": [1, 1], '
+        '"vocabulary": 32, "aliases": 0.0, "stale_pages": 0.0, "distractors": 0.0, "fillers": 0, "max_results": 2, '
+        '"relations": ["author", "birthplace", "mayor"]}}',
+        "model.vocab_size=512",
+        "sft.num_demos=1500",
+        "sft.num_epochs=2",
+        "sft.noise=0.1",
+    ],
     "miniwob": [
         "env.id=agentgym/MiniWoB-v0",
         'env.kwargs={"task": ["click-test-2", "click-button", "click-link", "click-tab", "enter-text"], '
@@ -102,6 +113,9 @@ WORLDS: dict[str, list[str]] = {
 * ``maze``: a game in which the agent sees only the nearest walls, and every cell is an anchor.
 * ``shop``: WebShop's pages and reward, with a stock small enough to read.
 * ``wiki``: questions of one and two hops. Every task has its own encyclopedia, so the agent must search and read.
+* ``planner``: questions of one hop in two parts. The planner searches and reads, and the solver answers from
+  what was found. A lookup costs nothing: with 0.02 a lookup, groups that fail as a whole differ by their lookups
+  alone, and the planner learns to conclude at once (success 0.26 before, 0.13 after 60 steps, one seed).
 * ``miniwob``: five tasks of MiniWoB++ in Chromium, observed as elements, with two tools. The number of concurrent
   episodes fits the memory of a small machine.
 """
@@ -121,9 +135,15 @@ ARMS: dict[str, list[str]] = {
     "grpo+gate": ["credit.estimator=grpo", f"credit.shapers=[{GATE}]"],
     "grpo+penalty": ["credit.estimator=grpo", f"credit.shapers=[{PENALTY}]"],
     "grpo+penalty+gate": ["credit.estimator=grpo", f"credit.shapers=[{PENALTY}, {GATE}]"],
+    "one-model": [],
+    "frozen-solver": ["roles.solver.policy={start}"],
+    "two-models": ["roles.solver.trained=true"],
 }
-"""The configurations that are compared. The last two test phantom advantages: a shaped reward without and with a gate.
-``igpo`` runs only if named, since it needs tasks with reference answers, which only ``wiki`` has."""
+"""The configurations that are compared; ``{start}`` is the folder of the warm start's model. Those with a penalty test
+phantom advantages: a shaped reward without and with a gate. The last three are for ``planner``: one model plays both
+parts, the warm start stays the solver, or the solver is a second trained model. Like ``igpo``, which needs tasks with
+reference answers as ``wiki`` has them, they run only if named."""
+ONLY_IF_NAMED = ("igpo", "one-model", "frozen-solver", "two-models")
 
 NUM_TRAIN_TASKS = 512
 """All arms train on the same pool of tasks, small enough that SPO's tracker sees a task again."""
@@ -142,14 +162,15 @@ def start_config(world: str, seed: int, changes: Sequence[str]) -> TrainConfig:
 
 def arm_config(world: str, arm: str, seed: int, start: Path, changes: Sequence[str]) -> TrainConfig:
     """Return the configuration of RL alone, from the warm start's weights."""
+    model = json.dumps(str(start / "model"))
     overrides = [
         *WORLDS[world],
         f"seed={seed}",
         f"env.num_train_tasks={NUM_TRAIN_TASKS}",
-        *ARMS[arm],
+        *(change.replace("{start}", model) for change in ARMS[arm]),
         *changes,
         "sft.num_demos=0",
-        f"model.path={json.dumps(str(start / 'model'))}",
+        f"model.path={model}",
     ]
     return apply_overrides(load_recipe(RECIPE), overrides)
 
@@ -333,7 +354,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=["run", "report"])
     parser.add_argument("--worlds", nargs="+", choices=list(WORLDS), default=list(WORLDS))
-    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=[arm for arm in ARMS if arm != "igpo"])
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=[a for a in ARMS if a not in ONLY_IF_NAMED])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=80, help="RL steps of every arm")
     parser.add_argument("--change", nargs="*", default=[], metavar="KEY=VALUE", help="of the recipe, in every run")

@@ -21,7 +21,8 @@ from unittest.mock import patch
 import torch
 
 import agentgym
-from agentgym.evals import runner
+from agentgym.evals import play
+from agentgym.evals.runner import EvalSummary
 from agentgym.trainers.engines.torch.engine import TorchEngine
 
 ENV, MAX_TURNS = "agentgym/Household-v0", 8
@@ -30,20 +31,20 @@ ENV, MAX_TURNS = "agentgym/Household-v0", 8
 @contextmanager
 def observed(engines: list[TorchEngine], seconds: list[float]) -> Iterator[None]:
     """Collect the engines that are made, and the seconds in which episodes are played."""
-    make, play = TorchEngine.__init__, runner.evaluate
+    make, evaluate = TorchEngine.__init__, play.evaluate
 
     def made(self: TorchEngine, *given: Any, **settings: Any) -> None:
         make(self, *given, **settings)
         engines.append(self)
 
-    async def played(*given: Any, **settings: Any) -> runner.EvalSummary:
+    async def played(*given: Any, **settings: Any) -> EvalSummary:
         began = time.perf_counter()
         try:
-            return await play(*given, **settings)
+            return await evaluate(*given, **settings)
         finally:
             seconds.append(time.perf_counter() - began)
 
-    with patch.object(TorchEngine, "__init__", made), patch.object(runner, "evaluate", played):
+    with patch.object(TorchEngine, "__init__", made), patch.object(play, "evaluate", played):
         yield
 
 

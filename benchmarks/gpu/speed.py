@@ -112,7 +112,7 @@ def training(device: torch.device, shape: str) -> Iterator[Row]:
     groups, prompt, turns, turn, size = (2, 512, 10, 160, 8192) if is_gpu else (1, 16, 2, 8, 64)
     shape = "1.5B" if is_gpu else shape
     samples = episodes(groups, prompt, turns, turn, SHAPES[shape]["vocab_size"])
-    num_sampled = sum(int(sample.loss_mask.sum()) for sample in samples)
+    num_sampled = sum(len(sample.positions) for sample in samples)
     for precision, is_lora, layout in (
         *(("float32_ieee", False, "rows"), ("float32", False, "rows"), ("bfloat16", False, "rows")),
         *(("bfloat16", False, "prefix"), ("bfloat16", False, "packed"), ("bfloat16", True, "packed")),

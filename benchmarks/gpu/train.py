@@ -29,8 +29,8 @@ import torch
 from engine import SHAPES, attempt, build, measure_run, synchronize
 
 from agentgym.trainers.data.layout import Forest, PaddedRows
-from agentgym.trainers.data.samples import TrainingSample
-from agentgym.trainers.data.spread import StepRows
+from agentgym.trainers.data.row import Row
+from agentgym.trainers.data.spread import RankRows
 from agentgym.trainers.distributed.sharding import ranks_of
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.regularisers import EntropyHistory
@@ -51,7 +51,7 @@ BIG_RUN = [
 SMALL_RUN = ["sft.num_demos=16", "num_steps=1", "eval.num_episodes=4", "loss.layout=packed", "loss.precision=bfloat16"]
 
 
-def episodes(num_groups: int, prompt: int, num_turns: int, turn: int, vocab_size: int) -> list[TrainingSample]:
+def episodes(num_groups: int, prompt: int, num_turns: int, turn: int, vocab_size: int) -> list[Row]:
     """Groups of episodes that share a prompt; half the tokens of a turn are sampled."""
     draw = torch.Generator().manual_seed(0)
     turns = np.array([-1] * prompt + [at if n < turn // 2 else -1 for at in range(num_turns) for n in range(turn)])
@@ -62,13 +62,14 @@ def episodes(num_groups: int, prompt: int, num_turns: int, turn: int, vocab_size
         for member in range(GROUP_SIZE):
             said = torch.randint(1, vocab_size, (turn * num_turns,), generator=draw).tolist()
             samples.append(
-                TrainingSample(
-                    token_ids=(*shared, *said),
-                    loss_mask=mask,
-                    advantages=mask * (member - (GROUP_SIZE - 1) / 2),
-                    rollout_logprobs=mask * -11.9,
-                    policy_versions=mask.astype(np.int64) - 1,
-                    turns=turns,
+                Row.of(
+                    (*shared, *said),
+                    mask,
+                    {
+                        "advantage": mask * (member - (GROUP_SIZE - 1) / 2),
+                        "logprob_rollout": mask * -11.9,
+                        "turn_index": turns,
+                    },
                     trajectory=group * GROUP_SIZE + member,
                     ordinal=group,
                 )
@@ -102,12 +103,12 @@ def num_forwarded(layout: PaddedRows | Forest) -> int:
     return layout.input_ids.numel() + (layout.prefix_ids.numel() if isinstance(layout, PaddedRows) else 0)
 
 
-def seen_by_each(samples: Sequence[TrainingSample], layout: str) -> list[list[int]]:
+def seen_by_each(samples: Sequence[Row], layout: str) -> list[list[int]]:
     """Return the number of tokens that each token attends to; a shared prefix that is forwarded once counts once."""
     rows = [list(range(1, len(sample.token_ids) + 1)) for sample in samples]
     if layout == "rows":
         return rows
-    num_shared = int(samples[0].loss_mask.argmax())
+    num_shared = int(samples[0].positions[0])
     return [row if at % GROUP_SIZE == 0 else row[num_shared:] for at, row in enumerate(rows)]
 
 
@@ -126,17 +127,17 @@ def matmul_flops(device: torch.device, dtype: torch.dtype, size: int) -> float:
 def update_on_samples(
     model: Any,
     optimizer: torch.optim.Optimizer,
-    samples: Sequence[TrainingSample],
+    samples: Sequence[Row],
     config: LossConfig,
     max_grad_norm: float,
 ) -> None:
     """Make one optimizer step on all samples."""
-    rows = StepRows.of(samples, ranks_of(model), rollouts_are_sharded=False)
+    rows = RankRows.of(samples, ranks_of(model), is_spread=False)
     step = UpdateStep(model, config, 1.0, None, EntropyHistory())
     update_on_rows(step, optimizer, rows, [[list(range(len(samples)))]], max_grad_norm=max_grad_norm)
 
 
-def step_seconds(model: Any, samples: Sequence[TrainingSample], config: LossConfig, num_rounds: int) -> list[float]:
+def step_seconds(model: Any, samples: Sequence[Row], config: LossConfig, num_rounds: int) -> list[float]:
     """Seconds of whole optimizer steps, the first of which warms up and is left out."""
     optimizer = make_optimizer(model, OptimizerConfig(lr=1e-6))
     device = next(model.parameters()).device
@@ -163,7 +164,7 @@ def measure_step(shape: str, device: torch.device, options: argparse.Namespace, 
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     taken = statistics.median(step_seconds(model, samples, config, options.rounds))
-    num_sampled = sum(sum(sample.loss_mask) for sample in samples)
+    num_sampled = sum(len(sample.positions) for sample in samples)
     operations = num_operations(shape, seen_by_each(samples, arm["layout"]), num_sampled, is_lora=is_lora)
     batches = batches_for(model, samples, config)
     peak = next((row for name, row in PEAK_TFLOPS.items() if name in device_name(device)), None)

@@ -43,10 +43,11 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.data.batch import build_batches
 from agentgym.trainers.data.demos import collect_demos, collect_texts
-from agentgym.trainers.data.samples import TrainingSample
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss, token_logprobs
+from agentgym.trainers.losses.facts import BatchLogprobs
+from agentgym.trainers.losses.loss import policy_loss, token_logprobs
 from agentgym.trainers.models.config import ModelConfig
 from agentgym.trainers.models.tiny import train_tokenizer
 from agentgym.types import Message, Task, ToolCall
@@ -136,15 +137,11 @@ def train_on_turns(num_turns: int) -> None:
     ids = np.random.default_rng(0).integers(1, 512, size=(NUM_CONVERSATIONS, len(turns))).tolist()
     mask = turns >= 0
     samples = [
-        TrainingSample(
-            token_ids=tuple(row),
-            loss_mask=mask,
-            advantages=mask * (member - 3.5),
-            rollout_logprobs=mask * -6.2,
-            policy_versions=mask.astype(np.int64) - 1,
-            turns=turns,
+        Row.of(
+            row,
+            mask,
+            {"advantage": mask * (member - 3.5), "logprob_rollout": mask * -6.2, "turn_index": turns},
             trajectory=member,
-            ordinal=0,
         )
         for member, row in enumerate(ids)
     ]

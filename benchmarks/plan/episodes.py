@@ -29,7 +29,7 @@ from agentgym.trainers.data.batch import make_batch
 from agentgym.trainers.data.outline import outlined
 from agentgym.trainers.data.plan import plan_batches
 from agentgym.trainers.data.samples import build_samples, filter_groups
-from agentgym.trainers.data.spread import StepRows
+from agentgym.trainers.data.spread import RankRows
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks
 from agentgym.types import (
     Completion,
@@ -114,7 +114,7 @@ def step(own: Sequence[TrajectoryGroup], ranks: Ranks, *, rollouts_are_sharded: 
     every = sorted((group for share in ranks.gathered(shown) for group in share), key=lambda group: group.ordinal)
     groups = [mine.get(group.ordinal, group) for group in every]
     verdicts = filter_groups(groups, credit_groups(groups, CreditConfig(estimator="gigpo")), 2, "off")
-    rows = StepRows.of(build_samples(verdicts), ranks, rollouts_are_sharded=rollouts_are_sharded)
+    rows = RankRows.of(build_samples(verdicts), ranks, is_spread=rollouts_are_sharded)
     plan = plan_batches(rows.outlines, num_lanes=ranks.count)
     shares = [ranks.share(len(plan.batches), of=rank) for rank in range(ranks.count)]
     wanted = [[row for index, _ in share for row in plan.batches[index].rows] for share in shares]

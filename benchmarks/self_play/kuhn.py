@@ -147,7 +147,7 @@ class MeasuredLoop(TrainingLoop):
         metrics = await super().step(rollouts, clock)
         num_done = self.state.step + 1
         if num_done % self._every == 0:
-            await self.run.policy.update(num_done)  # which the loop does after the step
+            await self.run.update_engines(num_done)  # which the loop does after the step
             await self._measure(num_done)
         return metrics
 

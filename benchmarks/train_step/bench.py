@@ -33,11 +33,12 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from agentgym.credit.table import Ints
-from agentgym.trainers.data.batch import TrainBatch, build_batches
+from agentgym.trainers.data.batch import Batch, build_batches
 from agentgym.trainers.data.layout import PaddedRows, recomputed
-from agentgym.trainers.data.samples import TrainingSample
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss, token_logprobs
+from agentgym.trainers.losses.facts import BatchLogprobs
+from agentgym.trainers.losses.loss import policy_loss, token_logprobs
 from agentgym.trainers.models.precision import use_fused_attention
 from agentgym.trainers.models.products import use_faster_products
 
@@ -71,7 +72,7 @@ def build_model(name: str, vocab_size: int = 1024) -> Any:
     return model
 
 
-def episodes(num_turns: int, vocab_size: int = 1024) -> list[TrainingSample]:
+def episodes(num_turns: int, vocab_size: int = 1024) -> list[Row]:
     """Return a group of episodes with a common prompt."""
     generator = torch.Generator().manual_seed(num_turns)
     prompt = torch.randint(1, vocab_size, (PROMPT,), generator=generator).tolist()
@@ -80,33 +81,28 @@ def episodes(num_turns: int, vocab_size: int = 1024) -> list[TrainingSample]:
     return [sample_of((*prompt, *said[member]), np.array(turns), member) for member in range(GROUP_SIZE)]
 
 
-def sample_of(token_ids: tuple[int, ...], turns: Ints, member: int) -> TrainingSample:
+def sample_of(token_ids: tuple[int, ...], turns: Ints, member: int) -> Row:
     """Return a training row with the tokens of a turn, and an advantage that differs by member."""
     mask = turns >= 0
-    return TrainingSample(
-        token_ids=token_ids,
-        loss_mask=mask,
-        advantages=mask * (member - 3.5),
-        rollout_logprobs=mask * -6.9,
-        policy_versions=mask.astype(np.int64) - 1,
-        turns=turns,
-        trajectory=member,
-        ordinal=0,
-    )
+    columns = {"advantage": mask * (member - 3.5), "logprob_rollout": mask * -6.9, "turn_index": turns}
+    return Row.of(token_ids, mask, columns, trajectory=member)
 
 
-def row_per_turn(samples: list[TrainingSample]) -> list[TrainingSample]:
+def row_per_turn(samples: list[Row]) -> list[Row]:
     """Return a row for every turn, with everything before it as context."""
     rows = []
     for member, sample in enumerate(samples):
-        for turn in range(max(sample.turns) + 1):
-            end = 1 + int(np.flatnonzero(sample.turns == turn)[-1])
-            alone = np.where(sample.turns[:end] == turn, turn, -1)
+        turns = sample.columns["turn_index"]
+        for turn in range(max(turns) + 1):
+            own = sample.positions[turns == turn]
+            end = 1 + int(own[-1])
+            alone = np.full(end, -1)
+            alone[own] = turn
             rows.append(sample_of(sample.token_ids[:end], alone, member))
     return rows
 
 
-def batches_of(arm: str, num_turns: int) -> list[TrainBatch]:
+def batches_of(arm: str, num_turns: int) -> list[Batch]:
     """Return the micro-batches of an arm, with the weights of the whole update."""
     samples = episodes(num_turns)
     if arm == "turns":
@@ -114,7 +110,7 @@ def batches_of(arm: str, num_turns: int) -> list[TrainBatch]:
     return build_batches(samples, layout=arm)  # type: ignore[arg-type]
 
 
-def backward(model: Any, batches: list[TrainBatch]) -> float:
+def backward(model: Any, batches: list[Batch]) -> float:
     """Compute the gradients of a step and return the loss."""
     total = 0.0
     for batch in batches:
@@ -126,7 +122,7 @@ def backward(model: Any, batches: list[TrainBatch]) -> float:
     return total
 
 
-def forwarded(batches: list[TrainBatch]) -> int:
+def forwarded(batches: list[Batch]) -> int:
     """Return the tokens forwarded, padding included."""
     layouts = [batch.layout for batch in batches]
     prefixes = sum(layout.prefix_ids.numel() for layout in layouts if isinstance(layout, PaddedRows))
@@ -193,7 +189,7 @@ def vocabulary_step(vocab_size: int, recompute: bool) -> float:
     model = build_model("0.7M", vocab_size)
     mask = [0] + [1, 0] * 4095 + [1]
     ids = torch.randint(1, vocab_size, (8192,), generator=torch.Generator().manual_seed(0)).tolist()
-    batches = build_batches([sample_of(tuple(ids), mask, [flag - 1 for flag in mask], 0)], layout="rows")
+    batches = build_batches([sample_of(tuple(ids), np.array(mask) - 1, 0)], layout="rows")
     before = most_memory_mb()
     if recompute:
         with recomputed(model):

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -33,7 +33,7 @@ from agentgym.types import Task
 
 DEFAULT_WORKDIR: Final = "/app"
 
-_INSTALLS: Final = re.compile(
+INSTALLS: Final = re.compile(
     r"^(?!\s*#).*(?:\b(?:curl|wget)\b.*https?://|\buvx\b|\b(?:pip3?|uv|apt|apt-get|apk|dnf|yum|npm|conda|cargo|gem)\s+"
     r"(?:-\S+\s+)*(?:pip\s+)?(?:install|update|add|sync)\b|\bgit\s+clone\s+\S*https?://)",
     re.MULTILINE,
@@ -109,6 +109,16 @@ class HarborTask:
             return text
         pattern = rf"(?<![\w./-])(?:{'|'.join(map(re.escape, names))})(?![\w.-])"
         return re.sub(pattern, lambda found: places[found.group()], text)
+
+    def placed_tree(self, tree: Tree, places: Mapping[str, str]) -> dict[str, Entry]:
+        """Replace Harbor's paths in the texts of a tree; see :meth:`placed`."""
+        found = {}
+        for path, entry in tree.items():
+            try:
+                found[path] = replace(entry, data=self.placed(entry.data.decode(), places).encode())
+            except UnicodeDecodeError:
+                found[path] = entry
+        return found
 
 
 def load_harbor_task(folder: str | Path) -> HarborTask:
@@ -239,7 +249,7 @@ def _scripts_in(folder: Path, needed: str = "") -> dict[str, Entry]:
 def _warn_of_installs(root: Path, task: HarborTask) -> None:
     for path, entry in task.tests.items():
         text = entry.data.decode(errors="replace") if path.endswith(".sh") else ""
-        if found := _INSTALLS.search(text):
+        if found := INSTALLS.search(text):
             number = text.count("\n", 0, found.start()) + 1
             warnings.warn(
                 f"{root / 'tests' / path}, line {number} loads from a network, which sandboxes do not have: "

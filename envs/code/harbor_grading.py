@@ -4,9 +4,7 @@ The verifier's sandbox holds ``app`` (the workspace as the agent left it), ``tes
 the agent are therefore neither among the tests nor above them, and the agent cannot leave a reward file. Files that
 tests would import or load unintentionally are restored (:mod:`agentgym.envs.code.harbor_shadows`).
 
-A verifier that fails is not a grade. If it leaves no reward that Harbor would take, or none that its runner's report
-supports, or runs out of time, it also grades the unchanged workspace. If it succeeds there, the work has caused the
-failure and earns 0. Otherwise the verifier is broken, which is an :class:`~agentgym.errors.EnvError`.
+A verifier that fails is not a grade (:mod:`agentgym.envs.code.harbor_control`).
 
 In Harbor's format, tests may run the agent's code in their own process, which can then forge report and reward; each
 task's tests must guard against that.
@@ -14,7 +12,6 @@ task's tests must guard against that.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -22,10 +19,10 @@ from typing import Final
 from agentgym.canonical import packaged
 from agentgym.envs.code.file_tree import add_tree
 from agentgym.envs.code.harbor import HarborTask
-from agentgym.envs.code.harbor_verifier import Verified, run_verifier
+from agentgym.envs.code.harbor_control import require_nothing_missing, require_sound, verified
 from agentgym.envs.code.shared_pool import SandboxKind, SharedPool
 from agentgym.envs.code.workspace import Grade, appended
-from agentgym.errors import EnvError, SandboxError, UsageError
+from agentgym.errors import SandboxError, UsageError
 from agentgym.sandbox import Limits, Sandbox, Snapshot
 from agentgym.sandboxes.images import DEFAULT_IMAGE
 
@@ -85,17 +82,6 @@ def lay_out(task: HarborTask, sandbox: Sandbox) -> None:
         sandbox.restore(appended(sandbox.snapshot(), lambda tar: add_tree(tar, task.files)))
 
 
-def agent_variables(task: HarborTask, sandbox: Sandbox) -> dict[str, str]:
-    """Return the variables of the agent's programs: those of the image, the Dockerfile and ``[environment.env]``.
-
-    Raises:
-        UsageError: a variable of this machine that the task asks for is not set.
-    """
-    task.verifier_env({})  # a missing variable of the tests ends the episode now, not after the work
-    env = task.agent_env(variables_of_image(task, sandbox))
-    return {name: task.placed(value, {task.workdir: sandbox.workspace}) for name, value in env.items()}
-
-
 def grade_harbor(pool: SharedPool, task: HarborTask, start: Snapshot, left: Snapshot) -> HarborGrade:
     """Run a task's verifier and return the grade.
 
@@ -107,56 +93,18 @@ def grade_harbor(pool: SharedPool, task: HarborTask, start: Snapshot, left: Snap
 
     Raises:
         SandboxError: the sandbox failed, not the work.
-        EnvError: the verifier is broken: it fails on the unchanged workspace, too.
+        EnvError: the verifier is broken, see :mod:`agentgym.envs.code.harbor_control`.
     """
-    ran = _verified(pool, task, start, left)
+    ran = verified(pool, task, start, left)
+    if not ran.is_sound:
+        require_sound(pool, task, start, ran)
+    if not ran.is_sound or ran.reward < 1:
+        require_nothing_missing(pool, task, start, left, ran)
     if ran.is_sound:
         reward = ran.reward
         return HarborGrade(
             grade=Grade(num_tests=1, num_passed=int(reward >= 1)), reward=reward, rewards=ran.rewards or {}
         )
-    _require_sound(pool, task, start, ran)
     if ran.rewards is not None and ran.reward <= 0:  # the runner may not have been needed to find the work wrong
         return HarborGrade(grade=Grade(num_tests=1, num_passed=0), rewards=ran.rewards)
     return HarborGrade(grade=Grade(num_tests=1, num_passed=0, is_collected=False, note=ran.problem))
-
-
-def _verified(
-    pool: SharedPool, task: HarborTask, start: Snapshot, left: Snapshot, *, is_traced: bool = False
-) -> Verified:
-    with pool.acquire() as sandbox:
-        env = task.verifier_env(variables_of_image(task, sandbox))
-        return run_verifier(task, sandbox, env, start, left, is_traced=is_traced)
-
-
-_sound: set[tuple[SandboxKind, str]] = set()
-"""Tasks whose verifiers have graded the unchanged workspace in this process."""
-_lock = threading.Lock()
-
-
-def _require_sound(pool: SharedPool, task: HarborTask, start: Snapshot, ran: Verified) -> None:
-    """Raise an error if a task's verifier fails on the unchanged workspace."""
-    key = (pool.kind, task.content_hash)
-    with _lock:
-        if key in _sound:
-            return
-    control = _verified(pool, task, start, start, is_traced=True)
-    if control.rewards is not None and (control.reward > 0 or control.has_runner_answered):
-        with _lock:
-            _sound.add(key)
-        return
-    raise EnvError(
-        f"Harbor task {task.name!r} has a broken verifier: {ran.problem}. On the unchanged workspace it fails, too: "
-        f"{control.problem}; it said {control.output[-500:] or 'nothing'!r}"
-    )
-
-
-def variables_of_image(task: HarborTask, sandbox: Sandbox) -> dict[str, str]:
-    """Return the variables that a program in the sandbox has, and those that its Docker image sets."""
-    listed = sandbox.exec(["env", "-0"]).stdout
-    found = dict(line.split("=", 1) for line in listed.split("\0") if "=" in line)
-    if task.image is not None and sandbox.capabilities().backend == "docker":
-        from agentgym.sandboxes.docker_engine import image_variables
-
-        found |= {name: value for name, value in image_variables(task.image).items() if name != "HOME"}
-    return found

@@ -28,7 +28,7 @@ _RUNNERS: Final = ("pytest.py", "_pytest", "pluggy")
 """Further such names, which a project has at the start only if it is the runner itself."""
 
 _ROOTS: Final = frozenset({"", "src", "lib"})
-_NAMES_A_ROOT: Final = re.compile(r"PYTHONPATH|pythonpath|sys\.path|site\.addsitedir|\b(?:cd|pushd)\s")
+NAMES_A_ROOT: Final = re.compile(r"PYTHONPATH|pythonpath|sys\.path|site\.addsitedir|\b(?:cd|pushd)\s")
 _WORDS: Final = re.compile(r"[\w./-]+")
 _OF_PROJECTS: Final = frozenset({"test", "tests", "docs", "examples"})
 """Names that libraries also use, but that tests never import from a library."""
@@ -61,7 +61,7 @@ def shadow_rule(
     """
     tests = [entry.data.decode(errors="replace") for entry in task.tests.values()]
     settings = [*tests, *(entry.data.decode(errors="replace") for entry in task.files.values())]
-    lines = [line for text in settings for line in text.split("\n") if _NAMES_A_ROOT.search(line)]
+    lines = [line for text in settings for line in text.split("\n") if NAMES_A_ROOT.search(line)]
     roots = _ROOTS | {_inside(word, task.workdir) for line in lines for word in _WORDS.findall(line)}
     above_roots = {str(above) for root in roots for above in (PurePosixPath(root), *PurePosixPath(root).parents)}
     words = [word for text in tests for word in _WORDS.findall(text)]

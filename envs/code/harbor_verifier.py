@@ -19,6 +19,7 @@ from typing import Final
 from agentgym.canonical import packaged
 from agentgym.envs.code.file_tree import Entry, Tree, add_tree
 from agentgym.envs.code.harbor import HarborTask
+from agentgym.envs.code.harbor_missing import Missing, missing_in
 from agentgym.envs.code.harbor_shadows import importable_in, shadow_rule
 from agentgym.errors import SandboxFileError
 from agentgym.sandbox import ExecResult, Sandbox, Snapshot
@@ -51,6 +52,10 @@ class Verified:
     """Reason why the run is no grade; empty if it is one."""
     output: str
     timed_out: bool
+    has_runner: bool
+    """True if the script calls a test runner."""
+    missing: frozenset[Missing] = frozenset()
+    """What the verifier did not find; empty for a full reward."""
     has_runner_answered: bool
     """True if the script needs no runner, the runner has reported, or a trace shows that it was not called."""
 
@@ -88,7 +93,7 @@ def run_verifier(
         variables: variables of the tests, with Harbor's paths.
         start: the initial workspace.
         left: the workspace as the agent left it.
-        is_traced: note whether the script calls its runner.
+        is_traced: note the commands of a bash script. Programs that it starts may show them, so not for grades.
 
     Raises:
         SandboxError: the sandbox failed, not the work.
@@ -96,9 +101,11 @@ def run_verifier(
     names = importable_in(sandbox)  # computed before the work is copied
     places = {name: f"{sandbox.workspace}{name}" for name in ("/tests", "/logs", "/solution")}
     places[task.workdir] = f"{sandbox.workspace}/app"
-    tests = {path: _placed(task, entry, places) for path, entry in task.tests.items()}
+    tests = task.placed_tree(task.tests, places)
     tests["test.sh"] = replace(tests["test.sh"], mode=tests["test.sh"].mode | 0o111)  # as Harbor does
-    sandbox.restore(_laid_out(start, left, shadow_rule(task, _names_in(start), _names_in(left), names), tests))
+    at_start, at_end = _names_in(start), _names_in(left)
+    work = [*at_start, *at_end]
+    sandbox.restore(_laid_out(start, left, shadow_rule(task, at_start, at_end, names), tests))
     env = {name: task.placed(value, places) for name, value in variables.items()}
     runner = _runner(task)
     if runner == "pytest":
@@ -112,22 +119,43 @@ def run_verifier(
     report = _report(sandbox, runner, result) if runner else ""
     if not problem and runner and not _RAN[runner].search(report):
         problem = f"the tests ended without a report of their runner, {runner}"
-    return Verified(
+    verified = Verified(
         rewards=rewards,
         problem=problem,
         output=f"{result.stdout}\n{result.stderr}".strip(),
         timed_out=result.timed_out,
+        has_runner=bool(runner),
         has_runner_answered=not runner
         or _ANSWERED[runner].search(report) is not None
         or (is_traced and not _has_called(sandbox, runner)),
     )
+    if verified.is_sound and verified.reward >= 1:
+        return verified
+    said = report if runner and not problem else f"{verified.output}\n{_logs(sandbox)}"
+    trace = _trace(sandbox) if is_traced and not runner else ""
+    return replace(verified, missing=missing_in(task, sandbox, said, trace, env, work=work, has_runner=bool(runner)))
 
 
-def _placed(task: HarborTask, entry: Entry, places: Mapping[str, str]) -> Entry:
-    try:
-        return replace(entry, data=task.placed(entry.data.decode(), places).encode())
-    except UnicodeDecodeError:
-        return entry
+def agent_variables(task: HarborTask, sandbox: Sandbox) -> dict[str, str]:
+    """Return the variables of the agent's programs: those of the image, the Dockerfile and ``[environment.env]``.
+
+    Raises:
+        UsageError: a variable of this machine that the task asks for is not set.
+    """
+    task.verifier_env({})  # a missing variable of the tests ends the episode now, not after the work
+    env = task.agent_env(variables_of_image(task, sandbox))
+    return {name: task.placed(value, {task.workdir: sandbox.workspace}) for name, value in env.items()}
+
+
+def variables_of_image(task: HarborTask, sandbox: Sandbox) -> dict[str, str]:
+    """Return the variables that a program in the sandbox has, and those that its Docker image sets."""
+    listed = sandbox.exec(["env", "-0"]).stdout
+    found = dict(line.split("=", 1) for line in listed.split("\0") if "=" in line)
+    if task.image is not None and sandbox.capabilities().backend == "docker":
+        from agentgym.sandboxes.docker_engine import image_variables
+
+        found |= {name: value for name, value in image_variables(task.image).items() if name != "HOME"}
+    return found
 
 
 def _rewards(sandbox: Sandbox, result: ExecResult) -> tuple[Mapping[str, float] | None, str]:
@@ -184,20 +212,28 @@ def _runner(task: HarborTask) -> str:
 def _report(sandbox: Sandbox, runner: str, result: ExecResult) -> str:
     """Return a runner's report: pytest's from a file, unittest's from the output or a log."""
     if runner == "unittest":
-        logs = sandbox.exec("find logs -type f -size -1024k -exec cat {} +").stdout
-        return f"{result.stdout}\n{result.stderr}\n{logs}"
+        return f"{result.stdout}\n{result.stderr}\n{_logs(sandbox)}"
     try:
         return sandbox.read(_REPORT).decode(errors="replace")
     except SandboxFileError:  # the script's own --junitxml overrides ours
         return sandbox.exec("find logs -name '*.xml' -type f -size -1024k -exec cat {} +").stdout
 
 
+def _logs(sandbox: Sandbox) -> str:
+    return sandbox.exec(f"find logs -type f -size -1024k ! -path {_TRACE} -exec cat {{}} +").stdout
+
+
+def _trace(sandbox: Sandbox) -> str:
+    """Return the traced commands of a script; empty for programs that are no bash scripts."""
+    try:
+        return sandbox.read(_TRACE).decode(errors="replace")
+    except SandboxFileError:
+        return ""
+
+
 def _has_called(sandbox: Sandbox, runner: str) -> bool:
     """Return False if the trace of a bash script has no call of the runner."""
-    try:
-        trace = sandbox.read(_TRACE).decode(errors="replace")
-    except SandboxFileError:
-        return True
+    trace = _trace(sandbox)
     return not trace or _CALLS[runner].search(re.sub(r"^\++ ", "", trace, flags=re.MULTILINE)) is not None
 
 

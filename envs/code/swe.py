@@ -12,7 +12,8 @@ from agentgym.env.tasks import SeededTasks
 from agentgym.envs.code.harbor import HarborTask, HarborTasks, load_harbor_task, task_folders
 from agentgym.envs.code.harbor_config import host_values
 from agentgym.envs.code.harbor_grading import LIMITS as HARBOR_LIMITS
-from agentgym.envs.code.harbor_grading import agent_variables, environment_of, grade_harbor, kind_of, lay_out
+from agentgym.envs.code.harbor_grading import environment_of, grade_harbor, kind_of, lay_out
+from agentgym.envs.code.harbor_verifier import agent_variables
 from agentgym.envs.code.mutations import BUG_KINDS
 from agentgym.envs.code.patches import entries_of, patch_of
 from agentgym.envs.code.problems import RepairProblem
@@ -30,6 +31,8 @@ from agentgym.types import Message, Task, ToolCall
 
 Source = Literal["generated", "harbor"]
 _TEST = "python3 -B -m unittest 2>&1 | sed 's/ in [0-9.]*s$//'"  # makes the output of programs deterministic
+
+_MOST_RUNS = 5  # of a verifier: for the work, twice; for the unchanged workspace; for the solution, which runs before
 
 
 class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadFileTool):
@@ -91,7 +94,7 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
         super().__init__(**others)
         self._own_longest_step_s = self.longest_step_s
         if harbor_path is not None:
-            self.longest_step_s += 2 * HARBOR_LIMITS.wall_s  # a verifier may also grade the unchanged workspace
+            self.longest_step_s += _MOST_RUNS * HARBOR_LIMITS.wall_s
 
     # ------------------------------------------------------------------------------------------------- an episode
 
@@ -108,7 +111,7 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
     def start(self, task: Task) -> str:
         text = super().start(task)
         if self._harbor is not None:
-            self.longest_step_s = self._own_longest_step_s + 2 * self.pool.kind.limits.wall_s
+            self.longest_step_s = self._own_longest_step_s + _MOST_RUNS * self.pool.kind.limits.wall_s
             lay_out(self._harbor, self.sandbox)
             self._look()
         self._given = self._workspace

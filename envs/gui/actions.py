@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import mimetypes
 from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field
 
 from agentgym.envs.gui.page_actions import PageActions
-from agentgym.errors import ToolError
-from agentgym.tool import tool
+from agentgym.envs.gui.screen_actions import MARKS, POINTING, SCREEN, ScreenActions, pointing_tools
+from agentgym.errors import ConfigError, ToolError, require_known
+from agentgym.tool import Tool, tool
+from agentgym.tools.look import LOOKING
+from agentgym.tools.pictures import Coordinate
 from agentgym.types import Call, ToolCall
 
 _LONGEST_TEXT = 5000
-_SHOWN = 200
-_POINT = 8  # pixels around a point that are marked
 Id = Annotated[str, Field(max_length=200)]
 Text = Annotated[str, Field(max_length=_LONGEST_TEXT)]
-Pixels = Annotated[int, Field(ge=0, le=10_000)]
 
 ACTION_SETS = {
     "minimal": ("click", "fill"),
@@ -31,13 +32,45 @@ ACTION_SETS = {
     "pages": ("scroll", "go_back", "goto", "wait"),
     "tabs": ("new_tab", "switch_tab", "close_tab"),
     "pixels": ("click_at", "drag_at"),
+    "marks": MARKS,
+    "look": LOOKING,
     "files": ("upload",),
     "answer": ("done",),
 }
-"""Sets of tools, by the name of the set; an environment offers some of them."""
+"""Sets of tools, by the name of the set; an environment offers some of them. The set ``screen`` is
+:data:`~agentgym.envs.gui.screen_actions.POINTING`, whose tools have the names of others."""
 
 
-class BrowserActions(PageActions):
+def offered_tools(tools: Mapping[str, Tool], actions: Sequence[str], parts: Sequence[str]) -> Mapping[str, Tool]:
+    """Return the tools of some sets, and an environment's own, which are in no set.
+
+    Args:
+        tools: all tools of an environment's class.
+        actions: names of sets.
+        parts: the parts of an observation.
+
+    Raises:
+        ConfigError: a set needs pictures or marks that no observation has, or two sets have tools of the same name.
+    """
+    for name in actions:
+        require_known("set of actions", name, (*ACTION_SETS, SCREEN))
+    offered = {tool for name in actions if name != SCREEN for tool in ACTION_SETS[name]}
+    browsing = {tool for names in ACTION_SETS.values() for tool in names} | set(POINTING.values())
+    own = {name: tool for name, tool in tools.items() if name in offered or name not in browsing}
+    if "look" in actions and not {"screenshot", "marks"} & set(parts):
+        raise ConfigError("actions=look needs screenshot or marks in observe, which its tools look at again")
+    if "marks" in actions and "marks" not in parts:
+        raise ConfigError("actions=marks needs marks in observe, since its tools take their numbers")
+    if SCREEN not in actions:
+        return own
+    if not {"screenshot", "marks"} & set(parts):
+        raise ConfigError("actions=screen needs screenshot or marks in observe, on which its tools point")
+    if both := sorted(offered & set(POINTING)):
+        raise ConfigError(f"actions=screen has tools of the same names as other sets of actions: {', '.join(both)}")
+    return own | pointing_tools(tools)
+
+
+class BrowserActions(ScreenActions, PageActions):
     """A mix-in with all tools, for an environment that has a browser session."""
 
     @tool
@@ -77,17 +110,7 @@ class BrowserActions(PageActions):
             id: its id, as in the square brackets.
             text: the new text; dates are YYYY-MM-DD, times HH:MM, colours #RRGGBB.
         """
-        ready = await self._ask("focusText", id, True, text)
-        value = ready["value"]
-        if not ready["isTyped"]:
-            await self._ask("setValue", id, value)
-        elif value:
-            await self.tab.patiently(self.tab.page.keyboard.insert_text(value))
-        elif not ready["isEmpty"]:
-            await self.tab.patiently(self.tab.page.keyboard.press("Delete"))
-        kept = (await self._ask("valueOf", id)).get("value", value)
-        is_kept = " ".join(kept.split()) == " ".join(value.split())
-        return f"Filled [{id}]." if is_kept else f"Filled [{id}]; it holds {kept[:_SHOWN]!r} now."
+        return await self._fill(id, text)
 
     @tool
     async def type(self, id: Id, text: Text) -> str:
@@ -190,28 +213,26 @@ class BrowserActions(PageActions):
         return f"Dragged [{source}] to [{target}]."
 
     @tool
-    async def click_at(self, x: Pixels, y: Pixels) -> str:
+    async def click_at(self, x: Coordinate, y: Coordinate) -> str:
         """Click at a point of the screenshot.
 
         Args:
-            x: pixels from the left.
-            y: pixels from the top.
+            x: from the left.
+            y: from the top.
         """
-        await self.tab.patiently(self.tab.page.mouse.click(*self._pixel(x, y)))
-        return f"Clicked at ({x}, {y})."
+        return await self.click_point(x, y)
 
     @tool
-    async def drag_at(self, x: Pixels, y: Pixels, to_x: Pixels, to_y: Pixels) -> str:
+    async def drag_at(self, x: Coordinate, y: Coordinate, to_x: Coordinate, to_y: Coordinate) -> str:
         """Drag with the mouse from one point of the screenshot to another.
 
         Args:
-            x: pixels from the left.
-            y: pixels from the top.
-            to_x: where to, pixels from the left.
-            to_y: where to, pixels from the top.
+            x: from the left.
+            y: from the top.
+            to_x: where to, from the left.
+            to_y: where to, from the top.
         """
-        await self._drag(*self._pixel(x, y), *self._pixel(to_x, to_y))
-        return f"Dragged from ({x}, {y}) to ({to_x}, {to_y})."
+        return await self.drag_points(x, y, to_x, to_y)
 
     @tool
     async def done(self, answer: Annotated[str, Field(max_length=_LONGEST_TEXT)] = "") -> str:
@@ -226,15 +247,18 @@ class BrowserActions(PageActions):
     # ------------------------------------------------------------------------------------------------- for who looks on
 
     def acted_box(self, call: Call) -> tuple[int, int, int, int] | None:
-        """Return the box (left, top, width, height in pixels) that a call acts on; None if it is not on the screen."""
-        if not isinstance(call, ToolCall):
+        """Return the box of the picture (left, top, width, height in pixels) that a call acts on, if any."""
+        if not isinstance(call, ToolCall) or call.name in LOOKING:
             return None
         given = call.arguments
-        if isinstance(x := given.get("x"), int) and isinstance(y := given.get("y"), int):
-            return (x - _POINT, y - _POINT, 2 * _POINT, 2 * _POINT)
+        if "x" in given and "y" in given:
+            return self.screen.spot(given["x"], given["y"])
         id = given.get("id", given.get("source"))
+        mark = given.get("mark")
+        if isinstance(mark, int) and 0 < mark <= len(self.marks):
+            id = self.marks[mark - 1]
         node = self.page.by_id.get(self._meant(id)) if isinstance(id, str) else None
-        return node.box if node is not None and node.is_seen else None
+        return self.on_picture(node.box) if node is not None and node.is_seen else None
 
     # ---------------------------------------------------------------------------------------------------- private
 
@@ -245,9 +269,3 @@ class BrowserActions(PageActions):
         if before["checked"] != wanted:
             await self._click(id, 1, "")
         return f"[{id}] is {'on' if wanted else 'off'}."
-
-    def _pixel(self, x: int, y: int) -> tuple[int, int]:
-        width, height = self.session.kind.viewport
-        if x >= width or y >= height:
-            raise ToolError(f"({x}, {y}) is outside the screen of {width} x {height} pixels", "invalid_arguments")
-        return x, y

@@ -20,59 +20,66 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from agentgym.call_syntax import format_call
 from agentgym.canonical import digest
-from agentgym.env.tool_env import ToolEnv
-from agentgym.envs.gui.actions import ACTION_SETS, BrowserActions
+from agentgym.envs.gui.actions import BrowserActions, offered_tools
 from agentgym.envs.gui.browser_session import BrowserSession
 from agentgym.envs.gui.determinism import ContextKind
-from agentgym.envs.gui.observe import ObservationConfig, Part, image_part, marked, page_text, tabs_line
+from agentgym.envs.gui.observe import ObservationConfig, Part, fitted, marked, page_text, screen_of, tabs_line
 from agentgym.envs.gui.pool import PoolConfig, driver, shared_pool
+from agentgym.envs.gui.screen_actions import SCREEN
 from agentgym.envs.gui.site import Sites
 from agentgym.envs.gui.tab import TabDeadError
 from agentgym.envs.gui.tree import CLICKABLE_ROLES, TEXT_ROLES, Tree
-from agentgym.errors import EnvError, ResetNeededError, ToolError, require_known
+from agentgym.errors import EnvError, ResetNeededError, ToolError
+from agentgym.tools.look import LookTools, pictures_of
+from agentgym.tools.pictures import Scale, image_part
 from agentgym.types import ImagePart, Message, Observation, Task, TextPart, ToolCall, ToolResult
 
 _EMPTY = Tree("", "", ())
 
 
-class GuiEnv(BrowserActions, ToolEnv):
+class GuiEnv(BrowserActions, LookTools):
     """An agent in a browser. Subclasses implement :meth:`sites`, :meth:`set_up` and :meth:`score`.
 
     Args:
         observe: the parts of an observation, see :class:`~agentgym.envs.gui.observe.ObservationConfig`.
         max_tokens: budget of an observation's text in tokens, estimated as four bytes each.
-        actions: the sets of tools to offer, see :data:`~agentgym.envs.gui.actions.ACTION_SETS`.
+        actions: the sets of tools to offer, see :data:`~agentgym.envs.gui.actions.ACTION_SETS`. ``screen``
+            has tools that point at the picture: ``click``, ``drag``, ``scroll``, ``type`` and others.
+        picture: width and height of screenshots. ``fit`` scales them to multiples of 224, which no processor changes;
+            ``page`` leaves them as large as the screen.
+        coordinates: scale of points: ``pixels`` of the picture, or ``normalised``, 0 to 1000.
         viewport: width and height of the screen in CSS pixels.
         turn_ms: milliseconds of the page's own time that pass with every turn; its clock stands still otherwise.
         pool: how this process shares browsers; fields of :class:`~agentgym.envs.gui.pool.PoolConfig`, in a recipe.
         max_turns: turns after which an episode is truncated.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (an option each)
         self,
         *,
         observe: Sequence[Part] = ("tree",),
         max_tokens: int = 3000,
         actions: Sequence[str] = ("elements", "pages", "tabs", "answer"),
         viewport: tuple[int, int] = (1024, 768),
+        picture: Sequence[int] | Literal["fit", "page"] = "fit",
+        coordinates: Scale = "pixels",
         turn_ms: float = 500.0,
         pool: PoolConfig | Mapping[str, Any] | None = None,
         max_turns: int | None = None,
         render_mode: str | None = None,
     ) -> None:
-        for name in actions:
-            require_known("set of actions", name, ACTION_SETS)
-        offered = {tool for name in actions for tool in ACTION_SETS[name]}
-        browsing = {tool for names in ACTION_SETS.values() for tool in names}
-        self._tools = {  # an instance's own choice
-            name: tool for name, tool in type(self)._tools.items() if name in offered or name not in browsing
-        }
         self.observing = ObservationConfig(parts=tuple(observe), max_tokens=max_tokens)
         self.kind = ContextKind(viewport=(int(viewport[0]), int(viewport[1])))
+        self._tools = offered_tools(type(self)._tools, actions, self.observing.parts)
+        self.needs_images = not {"tree", "html"}.intersection(self.observing.parts)
+        self.points = SCREEN in actions
+        self.viewport = self.kind.viewport
+        self.look_scale = coordinates
+        self.screen, self.page_scale = screen_of(self.viewport, picture, coordinates, self.observing.has_pictures)
         self.turn_ms = float(turn_ms)
         self._pool_config = pool if isinstance(pool, PoolConfig) else PoolConfig(**pool or {})
         self._session: BrowserSession | None = None
@@ -214,6 +221,8 @@ class GuiEnv(BrowserActions, ToolEnv):
 
     async def _set_the_task(self, task: Task) -> Observation:
         instruction = await self.set_up(task)
+        if self.observing.has_pictures and (self.points or "click_at" in self._tools):
+            instruction = f"{instruction}\n{self.screen.hint}"
         text, images = await self._look()
         self._require_sites()
         return (Message("user", _content(f"{instruction}\n\n{text}", images)),)
@@ -237,6 +246,7 @@ class GuiEnv(BrowserActions, ToolEnv):
             self.finish(outcome)
             return tuple(messages)
         last = messages[-1]
+        images = [*pictures_of((last,)), *images]
         messages[-1] = Message(last.role, _content(f"{last.text}\n\n{text}", images), result=last.result)
         return tuple(messages)
 
@@ -252,7 +262,7 @@ class GuiEnv(BrowserActions, ToolEnv):
         messages = []
         for call in action.calls:
             result = await self._arun(call)
-            messages.append(Message("tool", result.content, result=result))
+            messages.append(Message("tool", _content(result.content, result.images), result=replace(result, images=())))
         return tuple(messages)
 
     async def _arun(self, call: Any) -> ToolResult:
@@ -265,7 +275,8 @@ class GuiEnv(BrowserActions, ToolEnv):
         box = self.acted_box(call)
         async with self.session.browser.failing(f"{self.env_id}: {name}"):
             try:
-                return replace(await super()._arun(call), box=box)
+                result = await super()._arun(call)
+                return result if box is None else replace(result, box=box)
             except TabDeadError as error:
                 return ToolResult(f"The tab is gone: {error}.", name, call_id)
 
@@ -282,20 +293,38 @@ class GuiEnv(BrowserActions, ToolEnv):
 
     async def _observation(self) -> tuple[str, list[ImagePart]]:
         texts = [*self.session.take_notes(), tabs_line(self.session.urls, self.session.current)]
-        images: list[ImagePart] = []
-        budget = self.observing.max_bytes
         for part in self.observing.parts:
             if part == "tree":
-                texts.append(page_text(self._page, budget))
+                texts.append(self.tree_text())
             elif part == "html":
-                texts.append(await self.tab.source(budget))
-            else:
-                png = await self.tab.screenshot()
-                if part == "marks":
-                    png, self.marks = marked(png, self._page)
-                    texts.append("Marks: " + ", ".join(f"{n} [{id}]" for n, id in enumerate(self.marks, 1)))
+                texts.append(await self.tab.source(self.observing.max_bytes))
+        images, marks = await self._pictures()
+        return "\n".join(text for text in [*texts, marks] if text), images
+
+    def tree_text(self) -> str:
+        """Return the tree as an observation has it."""
+        return page_text(self._page, self.observing.max_bytes)
+
+    async def _pictures(self) -> tuple[list[ImagePart], str]:
+        """Return the observation's pictures, and a line about their marks."""
+        if not self.observing.has_pictures:
+            return [], ""
+        plain = fitted(await self.tab.screenshot(), (self.screen.width, self.screen.height))
+        images, told = [], ""
+        for part in self.observing.parts:
+            if part == "screenshot":
+                images.append(image_part(plain))
+            elif part == "marks":
+                png, self.marks = marked(plain, self._page, self.page_scale)
                 images.append(image_part(png))
-        return "\n".join(text for text in texts if text), images
+                told = "Marks: " + ", ".join(f"{n} [{id}]" for n, id in enumerate(self.marks, 1))
+                if not self._takes_ids:  # ids are names of what the picture shows
+                    told = f"Marks: 1 to {len(self.marks)}" if self.marks else "No marks."
+        return images, told
+
+    @property
+    def _takes_ids(self) -> bool:
+        return any("id" in tool.spec.parameters.get("properties", {}) for tool in self._tools.values())
 
     async def _let_go(self) -> None:
         session, self._session = self._session, None
@@ -315,6 +344,15 @@ class GuiEnv(BrowserActions, ToolEnv):
             raise ResetNeededError(f"{self.env_id}: no state before reset()")
         return self._key
 
+    def message_of(self, call: ToolCall) -> Message:
+        """Return the message with a call of the set ``elements``, or with points that do the same if the agent points.
+
+        Raises:
+            UsageError: no points do that.
+        """
+        calls = self.pointed(call) if self.points else [call]
+        return Message("assistant", "\n".join(format_call(one, self.tools) for one in calls), tuple(calls))
+
     def admissible_actions(self) -> tuple[str, ...]:
         """Return clicks, choices and typing that the current page allows; typed texts are words of the page."""
         calls: list[ToolCall] = []
@@ -327,6 +365,9 @@ class GuiEnv(BrowserActions, ToolEnv):
                 calls += [ToolCall("fill", {"id": node.id, "text": text}) for text in ("", node.name or "a")]
             elif node.role in CLICKABLE_ROLES:
                 calls.append(ToolCall("click", {"id": node.id}))
+        if self.points:
+            usual = [self.pointed(call) for call in calls if call.name == "click"]
+            return tuple(format_call(call, self.tools) for (call,) in usual)
         return tuple(format_call(call, self.tools) for call in calls if call.name in self._tools)
 
 

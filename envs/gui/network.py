@@ -16,6 +16,7 @@ import html
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from http import HTTPStatus
 
 import h11
 
@@ -32,6 +33,7 @@ _SERVER_ERROR = 500
 _CONTROL_S = 10.0
 _NO_REQUESTS_FAULT = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 _BROKEN = Response(status=502, body=b"<!doctype html><title>Error</title><h1>The site broke the connection</h1>")
+_NO_PROXY_CLIENT = Response(status=403, content_type="text/plain", body=b"this is a proxy of one browser")
 _NO_FAVICON = Response(status=404, content_type="text/plain")
 
 
@@ -107,6 +109,9 @@ class EpisodeNetwork:
                 return
             if head.method == b"CONNECT":
                 await self._tunnel(head, reader, writer, connection)
+                return
+            if not head.target.startswith((b"http://", b"https://")):  # no client of a proxy: a page of another site
+                await _send_alone(writer, _NO_PROXY_CLIENT)
                 return
             host, body = _host_of(head), await _body_of(connection, reader)
             site = self._sites.get(host)
@@ -217,7 +222,8 @@ async def _body_of(connection: h11.Connection, reader: asyncio.StreamReader) -> 
 
 async def _send_alone(writer: asyncio.StreamWriter, response: Response) -> None:
     """Send a response outside of a connection's protocol, which ends with it."""
-    head = f"HTTP/1.1 {response.status} Bad Gateway\r\ncontent-type: {response.content_type}\r\nconnection: close\r\n"
+    status = f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}"
+    head = f"{status}\r\ncontent-type: {response.content_type}\r\nconnection: close\r\n"
     writer.write(head.encode() + b"content-length: %d\r\n\r\n%s" % (len(response.body), response.body))
     await writer.drain()
 

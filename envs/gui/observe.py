@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, get_args
 
 from agentgym.envs.gui.tree import Node, Tree
-from agentgym.errors import ConfigError, require_extra, require_known
+from agentgym.errors import ConfigError, require_known
 from agentgym.settings import Settings
-from agentgym.types import ImagePart
+from agentgym.tools.pictures import Scale, Screen, Size, check_size, fitting_size, opened, placed, png_from, png_size
 
 Part = Literal["tree", "html", "screenshot", "marks"]
+_PICTURES: tuple[Part, ...] = ("screenshot", "marks")
+_ALSO_CALLED = {"set_of_marks": "marks"}
 _BYTES_PER_TOKEN = 4  # of English and of markup, with the tokenizers of today
 _FLAGS = ("checked", "selected", "current", "expanded", "disabled", "readonly", "required", "invalid", "focused")
 _MOST_OPTIONS = 30
@@ -35,11 +35,12 @@ class ObservationConfig(Settings):
     parts: tuple[Part, ...] = ("tree",)
     """``tree``: the accessibility tree with ids; ``html``: the document; ``screenshot``; ``marks``: a screenshot in
     which every element that can be acted on is framed and numbered, with a list of the numbers (which also serve as
-    ids)."""
+    ids). ``set_of_marks`` is another name of ``marks``."""
     max_tokens: int = 3000
     """Budget for tree and html each, at an estimated four bytes per token; a shortened text says so."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(_ALSO_CALLED.get(part, part) for part in self.parts))
         for part in self.parts:
             require_known("part of an observation", part, get_args(Part))
         if not self.parts or self.max_tokens < 100:
@@ -49,6 +50,32 @@ class ObservationConfig(Settings):
     def max_bytes(self) -> int:
         """The budget in bytes of UTF-8."""
         return self.max_tokens * _BYTES_PER_TOKEN
+
+    @property
+    def has_pictures(self) -> bool:
+        """True if an observation has pictures."""
+        return any(part in _PICTURES for part in self.parts)
+
+
+def screen_of(viewport: Size, picture: Sequence[int] | str, scale: Scale, has_pictures: bool) -> tuple[Screen, float]:
+    """Return the picture of a page and the picture's pixels for one of the page; without pictures both are the same.
+
+    Args:
+        viewport: width and height of the page's screen.
+        picture: ``fit``, ``page``, or width and height.
+        scale: that of the agent's coordinates.
+        has_pictures: True if the agent sees pictures.
+
+    Raises:
+        ConfigError: every processor would resize a picture of that size.
+    """
+    width, height = viewport
+    if isinstance(picture, str):
+        require_known("picture", picture, ("fit", "page"))
+        size = fitting_size(width, height) if picture == "fit" and has_pictures else viewport
+    else:
+        size = check_size(picture, "picture")
+    return Screen(*size, scale), min(1.0, size[0] / width, size[1] / height)
 
 
 def page_text(tree: Tree, max_bytes: int) -> str:
@@ -116,38 +143,44 @@ def line_of(node: Node, indent: bool = True) -> str:
     return pad + " ".join(pieces)
 
 
-def marked(png: bytes, tree: Tree) -> tuple[bytes, list[str]]:
-    """Draw numbered frames around the visible elements that can be acted on; return the PNG and the ids, number 1
-    first.
+def fitted(png: bytes, size: Size) -> bytes:
+    """Return a screenshot scaled to a size, and padded where its aspect differs.
 
     Raises:
         MissingExtraError: Pillow is not installed.
     """
-    require_extra("marks on a screenshot", "gui", "PIL")
-    from PIL import Image, ImageDraw, ImageFont
+    return png if png_size(png) == size else png_from(placed(opened(png, "screenshot"), size)[0])
 
-    image = Image.open(io.BytesIO(png)).convert("RGB")
+
+def marked(png: bytes, tree: Tree, scale: float = 1.0) -> tuple[bytes, list[str]]:
+    """Draw numbered frames around the visible elements that can be acted on; return the PNG and the ids, number 1
+    first.
+
+    Args:
+        png: the screenshot.
+        tree: its page.
+        scale: pixels of the screenshot for a pixel of the page.
+
+    Raises:
+        MissingExtraError: Pillow is not installed.
+    """
+    image = opened(png, "screenshot")
+    from PIL import ImageDraw, ImageFont
+
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(size=11)
     ids: list[str] = []
     for node in tree.nodes:
         if not (node.id and node.is_seen):
             continue
         ids.append(node.id)
-        left, top, width, height = node.box
+        left, top, width, height = (round(side * scale) for side in node.box)
         colour = _COLOURS[len(ids) % len(_COLOURS)]
         draw.rectangle((left, top, left + width, top + height), outline=colour, width=2)
         label = str(len(ids))
         right = left + 4 + draw.textlength(label, font=font)
         draw.rectangle((left, top, right, top + 13), fill=colour)
         draw.text((left + 2, top), label, fill="#ffffff", font=font)
-    out = io.BytesIO()
-    image.save(out, format="PNG")
-    return out.getvalue(), ids
-
-
-def image_part(png: bytes) -> ImagePart:
-    """Return a PNG as a part of a message."""
-    return ImagePart(base64.b64encode(png).decode())
+    return png_from(image), ids
 
 
 def tabs_line(urls: Sequence[str], current: int) -> str:

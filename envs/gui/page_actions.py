@@ -18,6 +18,7 @@ from agentgym.tool import tool
 # ------------------------------------------------ base of the tools: find elements, point at them, and explain failures
 
 _MOST_SHOWN = 40
+_SHOWN = 200  # characters of what a text box holds
 
 
 class Hands:
@@ -65,6 +66,19 @@ class Hands:
         else:
             await self.tab.patiently(self.tab.page.mouse.click(x, y, click_count=count))
         return f"{did} [{id}].{note}"
+
+    async def _fill(self, id: str, text: str) -> str:
+        ready = await self._ask("focusText", id, True, text)
+        value = ready["value"]
+        if not ready["isTyped"]:
+            await self._ask("setValue", id, value)
+        elif value:
+            await self.tab.patiently(self.tab.page.keyboard.insert_text(value))
+        elif not ready["isEmpty"]:
+            await self.tab.patiently(self.tab.page.keyboard.press("Delete"))
+        kept = (await self._ask("valueOf", id)).get("value", value)
+        is_kept = " ".join(kept.split()) == " ".join(value.split())
+        return f"Filled [{id}]." if is_kept else f"Filled [{id}]; it holds {kept[:_SHOWN]!r} now."
 
     async def _drag(self, x: float, y: float, to_x: float, to_y: float) -> None:
         tab, mouse = self.tab, self.tab.page.mouse

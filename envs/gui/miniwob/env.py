@@ -16,7 +16,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from agentgym.call_syntax import format_call
 from agentgym.canonical import digest
 from agentgym.envs.gui.gui_env import GuiEnv
 from agentgym.envs.gui.miniwob.solvers import SOLVERS
@@ -133,8 +132,7 @@ class MiniWoBEnv(GuiEnv):
         name = str(self.task.data["task"])
         if name not in SOLVERS:
             raise UsageError(f"{self.env_id} has no oracle for {name!r}; it has one for {', '.join(SOLVERS)}")
-        call = SOLVERS[name](View(self.goal, self.page, self.source))
-        return Message("assistant", format_call(call, self.tools), (call,))
+        return self.message_of(SOLVERS[name](View(self.goal, self.page, self.source)))
 
     # ---------------------------------------------------------------------------------------------------- private
 
@@ -151,11 +149,11 @@ class MiniWoBEnv(GuiEnv):
         self._key = digest([self._key, state["page"], self.hidden_state()])
         return text, images
 
-    async def _observation(self) -> tuple[str, list[ImagePart]]:
+    def tree_text(self) -> str:
         if not self._is_brief:
-            return await super()._observation()
+            return super().tree_text()
         lines = lines_of([True] * len(self.page.nodes), self.page)[0]
-        return "\n".join(line.strip() for line in lines), []
+        return "\n".join(line.strip() for line in lines)
 
     def _task_by_id(self, task_id: str, split: str | None) -> Task:
         for name in _SPLITS if split is None else (split,):

@@ -8,7 +8,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agentgym.call_syntax import format_call
 from agentgym.env.tasks import SeededTasks
 from agentgym.envs.gui.gui_env import GuiEnv
 from agentgym.envs.gui.site import Folder, Request, Response, Sites
@@ -89,8 +88,14 @@ class WebFormsEnv(GuiEnv):
         return json.dumps(self.office.submitted, sort_keys=True)
 
     def oracle(self) -> Message:
-        call: ToolCall = next_call(self.office.problem, self.page)
-        return Message("assistant", format_call(call, self.tools), (call,))
+        """Return the next call of the gold policy; points on the picture if the agent points.
+
+        Raises:
+            UsageError: no points do that: in the list, which scrolls in itself, and where a native list is needed.
+        """
+        if self.points and self.office.problem.page == "list":
+            raise UsageError(f"{self.env_id} has no oracle that points at lines of the long list; use actions=elements")
+        return self.message_of(next_call(self.office.problem, self.page))
 
 
 # -------------------------------------------------- the gold policy of WebForms, which depends only on the current page

@@ -1,0 +1,1 @@
+"""Environments whose observations are pictures that they draw themselves, without a browser."""

@@ -135,21 +135,21 @@ FAMILIES: Mapping[str, Registry[CreditComponent]] = {
 }
 
 
-def shaper(name: str, **facts: object) -> Callable[[F], F]:
+def shaper(name: str, **metadata: object) -> Callable[[F], F]:
     """Register a reward shaper: a function that returns :class:`~agentgym.credit.parts.Shaped`.
 
     It may take ``merged``, which is True if the shaper must add its own reward to the turns' rewards. For the keyword
     arguments see :func:`estimator`.
     """
-    return _decorator("shaper", name, facts)
+    return _decorator("shaper", name, metadata)
 
 
-def estimator(name: str, **facts: object) -> Callable[[F], F]:
+def estimator(name: str, **metadata: object) -> Callable[[F], F]:
     """Register an advantage estimator: a function that returns :class:`~agentgym.credit.table.TurnAdvantages`.
 
     Args:
         name: its name in ``credit.estimator`` and in ``agentgym list --credit``.
-        facts: fields of :class:`CreditComponent`: ``paper``, ``parity`` (the released code it was compared with),
+        metadata: fields of :class:`CreditComponent`: ``paper``, ``parity`` (the released code it was compared with),
             ``status``, ``options`` (by default the annotation of the function's parameter), ``columns``,
             ``granularity``, ``compares_groups``, ``keeps_parts``, ``tells_agents``.
 
@@ -158,28 +158,28 @@ def estimator(name: str, **facts: object) -> Callable[[F], F]:
         >>> component.family, component.granularity, component.options.__name__
         ('estimator', 'turn', 'GigpoOptions')
     """
-    return _decorator("estimator", name, facts)
+    return _decorator("estimator", name, metadata)
 
 
-def modulator(name: str, **facts: object) -> Callable[[F], F]:
+def modulator(name: str, **metadata: object) -> Callable[[F], F]:
     """Register an advantage modulator: a function that returns :class:`~agentgym.credit.parts.Modulated`.
 
     For the keyword arguments see :func:`estimator`.
     """
-    return _decorator("modulator", name, facts)
+    return _decorator("modulator", name, metadata)
 
 
-def selection(name: str, **facts: object) -> Callable[[F], F]:
+def selection(name: str, **metadata: object) -> Callable[[F], F]:
     """Register a selection: a function that returns the rows that train ``[N]``, and optionally the tokens ``[M]``.
 
     Both are boolean masks. With ``is_after=True`` the selection runs after the estimator and may take ``advantage``.
     For the other keyword arguments see :func:`estimator`.
     """
-    return _decorator("selection", name, facts)
+    return _decorator("selection", name, metadata)
 
 
-def _decorator(family: Family, name: str, facts: dict[str, Any]) -> Callable[[F], F]:
-    known = {**facts, "column_names": facts.get("columns", ())}
+def _decorator(family: Family, name: str, metadata: dict[str, Any]) -> Callable[[F], F]:
+    known = {**metadata, "column_names": metadata.get("columns", ())}
     known.pop("columns", None)
     named = known.pop("options", None)
     status: Status = known.pop("status", "verified" if known.get("parity") else "user")

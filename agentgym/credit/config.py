@@ -181,9 +181,7 @@ class CreditConfig(Settings):
             *rules.gate_and_critic(is_gated=gate is not None, estimator=self.estimator),
             *self._rewards_of_length(),
             *rules.segment_statistics(getattr(self.options, "statistics_unit", "")),
-            *rules.pooled_roles(
-                self.estimator, has_roles="spiral_split" in shapers, compares_groups=entry.compares_groups
-            ),
+            *rules.pooled_roles(self.estimator, are_pooled="spiral_split" in shapers and self._pools_roles(entry)),
             *rules.modulator_order(names, estimator_granularity=entry.granularity),
             *rules.idle_step_part(self.estimator, self.step_weight),
             *(
@@ -194,6 +192,10 @@ class CreditConfig(Settings):
             ),
             *self._option_findings(entry),
         )
+
+    def _pools_roles(self, entry: CreditComponent) -> bool:
+        own = next(options for component, options in self.components() if component is entry)
+        return entry.compares_groups and "role" not in entry.columns(own)
 
     def _rewards_of_length(self) -> rules.Findings:
         """Return findings on shapers whose reward grows with the number of turns, or that outweigh the outcome."""

@@ -203,13 +203,13 @@ def prefix_weight(attribution: str, count: str) -> Findings:
     return _when((attribution, count) not in (("soft", "replicate"), ("hard", "once")), 14, "E", message)
 
 
-def pooled_roles(estimator: str, *, has_roles: bool, compares_groups: bool) -> Findings:
+def pooled_roles(estimator: str, *, are_pooled: bool) -> Findings:
     """Rule 15: players of a zero-sum game must not share a group, because their results sum to 0."""
     message = (
         f"estimator {estimator!r} pools the players of a game in one group, where zero-sum results cancel and role "
         "baselines are lost: use 'rae'"
     )
-    return _when(has_roles and compares_groups and estimator != "m_grpo", 15, "E", message)
+    return _when(are_pooled, 15, "E", message)
 
 
 def entropy_signs(modulators: Collection[str], raise_entropy: Collection[str]) -> Findings:

@@ -1,4 +1,4 @@
-"""Baselines and losses for off-policy data compared with Trinity-RFT (in the copy of R3L's authors) and RL-PLUS."""
+"""Baselines and losses for off-policy data compared with Trinity-RFT, R3L's copy of it, and RL-PLUS."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.options import OpmdOptions
 
 AUTHORS = Release("shiweijiezero/R3L", "d503f6c")
+TRINITY = Release("modelscope/Trinity-RFT", "d4baca6")
 ASYMRE = "trinity/algorithm/advantage_fn/asymre_advantage.py"
 OPMD = "trinity/algorithm/advantage_fn/opmd_advantage.py"
 RL_PLUS_AUTHORS = Release("YihongDong/RL-PLUS", "eb4aa4d")
@@ -117,30 +118,26 @@ def rl_plus(remove_clip: bool) -> Callable[[Path, np.random.Generator], float]:
     return largest_gap
 
 
+BASELINES: tuple[tuple[str, str, str, Any], ...] = (
+    ("asymre", "", ASYMRE, baseline(asymre, ASYMRE, "ASYMREGroupAdvantage", baseline_shift=-0.1)),
+    (
+        "opmd",
+        "baseline, logavgexp",
+        OPMD,
+        baseline(lambda table: opmd(table, tau=0.5), OPMD, "OPMDGroupAdvantage", opmd_baseline="logavgexp", tau=0.5),
+    ),
+    (
+        "opmd",
+        "baseline, mean",
+        OPMD,
+        baseline(lambda table: opmd(table, baseline="mean"), OPMD, "OPMDGroupAdvantage", opmd_baseline="mean", tau=1.0),
+    ),
+)
 CASES = (
-    Case(
-        component="asymre",
-        release=AUTHORS,
-        file=ASYMRE,
-        largest_gap=baseline(asymre, ASYMRE, "ASYMREGroupAdvantage", baseline_shift=-0.1),
-    ),
-    Case(
-        component="opmd",
-        variant="baseline, logavgexp",
-        release=AUTHORS,
-        file=OPMD,
-        largest_gap=baseline(
-            lambda table: opmd(table, tau=0.5), OPMD, "OPMDGroupAdvantage", opmd_baseline="logavgexp", tau=0.5
-        ),
-    ),
-    Case(
-        component="opmd",
-        variant="baseline, mean",
-        release=AUTHORS,
-        file=OPMD,
-        largest_gap=baseline(
-            lambda table: opmd(table, baseline="mean"), OPMD, "OPMDGroupAdvantage", opmd_baseline="mean", tau=1.0
-        ),
+    *(
+        Case(component=component, variant=variant, release=release, file=file, largest_gap=largest_gap)
+        for release in (AUTHORS, TRINITY)
+        for component, variant, file, largest_gap in BASELINES
     ),
     Case(component="opmd", variant="loss", release=AUTHORS, file=LOSS, largest_gap=loss),
     Case(component="rl_plus", variant="clipped", release=RL_PLUS_AUTHORS, file=RL_PLUS, largest_gap=rl_plus(False)),

@@ -24,6 +24,7 @@ from credit_inputs import (
 )  # fmt: skip
 from released import Case, Release, gap, load, run_lines
 
+from agentgym.credit.estimators.dr_mas import dr_mas
 from agentgym.credit.estimators.gae import bi_level_gae, turn_gae
 from agentgym.credit.estimators.group_relative import flow_grpo
 from agentgym.credit.estimators.ui_s1 import UiS1Options, ui_s1
@@ -37,6 +38,8 @@ RAGEN = Release("RAGEN-AI/RAGEN", "5eb79b8")
 BI_LEVEL = "ragen/trainer/core_algos.py"
 VAGEN = Release("mll-lab-nu/VAGEN", "2936322")
 NO_CONCAT = "vagen/custom_advantage/no_concat_gae.py"
+DR_MAS = Release("langfengQ/DrMAS", "19c632b")
+DR_MAS_ALGORITHMS = "verl/trainer/ppo/core_algos.py"
 FLOW = Release("lupantech/AgentFlow", "b940064")
 DAEMON = "agentflow/verl/daemon.py"
 SPA = Release("WangHanLinHenry/SPA-RL-Agent", "ed20087")
@@ -153,6 +156,34 @@ def flow_gap(folder: Path, rng: np.random.Generator) -> float:
     return gap(to_tokens(table, flow_grpo(table).advantage), layout.read(theirs))
 
 
+def dr_mas_gap(folder: Path, rng: np.random.Generator) -> float:
+    """Compare Dr. MAS: the release's rows, a turn each with the episode's reward, grouped by task and agent.
+
+    An agent's only turn in a group keeps its raw reward in the release and gets 0 here, so such turns are left out.
+    """
+    table = with_outcomes_only(random_table(rng))
+    table = table.with_columns(role=rng.integers(0, 3, len(table)))
+    assert table.role is not None
+    layout, is_std = by_turn(table), bool(rng.integers(2))
+    scores = layout.spread(on_last_tokens(table, trajectory_returns(table)))
+    agents = [f"{group}_{role}" for group, role in zip(table.group, table.role, strict=True)]
+    with double_precision():
+        theirs, _ = dr_mas_released(folder)(
+            scores, layout.mask, np.array(agents, dtype=object), table.trajectory,
+            norm_adv_by_std_in_grpo=is_std, group_by_agent_id=True,
+        )  # fmt: skip
+    rows = to_tokens(table, np.array([agents.count(agent) > 1 for agent in agents]))
+    ours = dr_mas(table, norm="mean_std_norm" if is_std else "mean_norm").advantage
+    return gap(to_tokens(table, ours)[rows], layout.read(theirs)[rows])
+
+
+@cache
+def dr_mas_released(folder: Path) -> Any:
+    scope = {"np": NUMPY, "torch": TORCH, "defaultdict": defaultdict, "print": lambda *_: None}
+    name = "compute_grpo_outcome_advantage"
+    return load(folder / DR_MAS_ALGORITHMS, name, namespace=scope)[name]
+
+
 def spa_gap(folder: Path, rng: np.random.Generator) -> float:
     """Compare progress plus grounding of one trajectory at a time."""
     table = random_table(rng)
@@ -191,6 +222,7 @@ CASES = (
         largest_gap=bi_level_gap(keeps_zeros=True), explained=ZERO,
     ),
     Case(component="turn_gae", release=VAGEN, file=NO_CONCAT, largest_gap=turn_gae_gap),
+    Case(component="dr_mas", release=DR_MAS, file=DR_MAS_ALGORITHMS, largest_gap=dr_mas_gap),
     Case(component="flow_grpo", release=FLOW, file=DAEMON, largest_gap=flow_gap),
     Case(component="spa", variant="as released", release=SPA, file=RL_DATA, largest_gap=spa_gap),
 )  # fmt: skip

@@ -13,12 +13,12 @@ import torch
 from released import Case, Release, gap, load
 from torch import Tensor
 
-from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.batch import Batch
 from agentgym.trainers.data.layout import PaddedRows
 from agentgym.trainers.data.plan import token_weights
 from agentgym.trainers.losses.config import Aggregation, LossConfig
-from agentgym.trainers.losses.facts import FrozenTokens, UpdateStatistics
-from agentgym.trainers.losses.loss import BatchLogprobs, gated_loss, policy_loss
+from agentgym.trainers.losses.facts import BatchLogprobs, UpdateStatistics
+from agentgym.trainers.losses.loss import gated_loss, policy_loss
 from agentgym.trainers.losses.options import ClipCovOptions, ForkingTokensOptions, KlCovOptions
 from agentgym.trainers.losses.token_masks import choose_tokens
 
@@ -55,26 +55,27 @@ def ours(drawn: dict[str, Tensor], config: LossConfig) -> Scalar:
     mask = drawn["mask"]
     row, at = mask.nonzero().unbind(1)
     old = drawn["old"][mask]
-    batch = TrainBatch(
+    batch = Batch(
         layout=PaddedRows(torch.zeros(0, dtype=torch.long), torch.zeros(mask.shape, dtype=torch.long)),
         row=row,
         state=at,
         target=at,
-        advantage=drawn["advantage"][mask],
-        rollout_logprob=old - drawn["rollout_weight"][mask].log(),  # token_tis then weighs by it
-        weight=torch.tensor(token_weights(row.numpy(), config.mean, NORM_LENGTH), dtype=torch.float64),
-        turn=row,
-        turn_index=torch.zeros_like(row),
-        unit=row,
-        samples=tuple(range(len(mask))),
-        trajectories=tuple(range(len(mask))),
+        rows=tuple(range(len(mask))),
+        columns={
+            "logprob_rollout": old - drawn["rollout_weight"][mask].log(),  # token_tis then weighs by it
+            "advantage": drawn["advantage"][mask],
+            "loss_weight": torch.tensor(token_weights(row.numpy(), config.mean, NORM_LENGTH), dtype=torch.float64),
+            "turn": row,
+            "turn_index": torch.zeros_like(row),
+            "unit": row,
+        },
     )
     of_token = drawn["entropy"][mask]
     logprob = drawn["logprob"][mask]
-    frozen = FrozenTokens(logprob=logprob, logprob_old=old, entropy=of_token)
+    frozen = BatchLogprobs(logprob=logprob, logprob_old=old, entropy=of_token)
     before = BatchLogprobs(logprob=logprob, logprob_old=old, entropy=of_token)
     was_gated = gated_loss(before, batch, config, UpdateStatistics())[1]
-    (choice,) = choose_tokens([batch], [frozen], [was_gated], [batch.weight], config, SEED)
+    (choice,) = choose_tokens([batch], [frozen], [was_gated], [batch["loss_weight"]], config, SEED)
 
     def loss(logprob: Tensor) -> Tensor:
         scores = replace(before, logprob=logprob[mask], choice=choice)

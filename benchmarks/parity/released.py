@@ -111,7 +111,12 @@ def _find(lines: list[str], beginning: str, at: int, path: Path) -> int:
 
 
 def commit_of(folder: Path) -> str:
-    """Return the short commit of a checkout, ``unknown`` if it is not a git checkout."""
+    """Return the short commit of a checkout, or what its file ``COMMIT`` says if it was unpacked without git.
+
+    It is ``unknown`` if there is neither.
+    """
+    if (folder / "COMMIT").is_file():
+        return (folder / "COMMIT").read_text(encoding="utf-8").strip()[:7]
     command = ["git", "-C", str(folder), "rev-parse", "--short=7", "HEAD"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     return result.stdout.strip() if result.returncode == 0 else "unknown"

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.batch import Batch
 from agentgym.trainers.data.layout import PaddedRows
 from agentgym.trainers.data.plan import token_weights
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import FrozenTokens, UpdateStatistics, update_facts
-from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss
+from agentgym.trainers.losses.facts import BatchLogprobs, UpdateStatistics, update_facts
+from agentgym.trainers.losses.loss import policy_loss
 from agentgym.trainers.losses.regularisers import EntropyHistory
 
 NORM_LENGTH = 7
@@ -53,31 +53,35 @@ class TokenRows:
         named = {name: column[rows] for name, column in columns.items() if column is not None}
         return TokenRows(mask=mask, turn=torch.zeros_like(self.turn[rows]), **named)
 
-    def frozen(self) -> FrozenTokens:
+    def frozen(self) -> BatchLogprobs:
         """Return our code's data on the sampled tokens before the update."""
-        return FrozenTokens(
+        return BatchLogprobs(
             logprob=self.logprob[self.mask], logprob_old=self.old[self.mask], entropy=self.entropy[self.mask]
         )
 
-    def batch(self, config: LossConfig) -> TrainBatch:
+    def batch(self, config: LossConfig) -> Batch:
         """Return our micro-batch of the sampled tokens, with all values in float64."""
         row, _ = self.mask.nonzero().unbind(1)
         turn_index = self.turn[self.mask]
         _, turn = torch.unique(row * WIDTH + turn_index, return_inverse=True)
         unit = turn if config.unit == "turn" else row
         weight = token_weights(unit.numpy(), config.mean, config.norm_length)
-        return TrainBatch(
+        shown = {} if self.demonstrated is None else {"demonstrated": self.demonstrated[self.mask]}
+        return Batch(
             layout=PaddedRows(torch.zeros(0, dtype=torch.long), torch.zeros(self.mask.shape, dtype=torch.long)),
             row=row,
             state=torch.arange(len(row)),
             target=torch.zeros_like(row),
-            advantage=self.advantage[self.mask],
-            rollout_logprob=self.rollout[self.mask],
-            weight=torch.tensor(weight, dtype=torch.float64),
-            turn=turn,
-            turn_index=turn_index,
-            unit=unit,
-            demonstrated=None if self.demonstrated is None else self.demonstrated[self.mask],
+            rows=tuple(range(len(self.mask))),
+            columns={
+                "advantage": self.advantage[self.mask],
+                "logprob_rollout": self.rollout[self.mask],
+                "loss_weight": torch.tensor(weight, dtype=torch.float64),
+                "turn": turn,
+                "turn_index": turn_index,
+                "unit": unit,
+                **shown,
+            },
         )
 
 

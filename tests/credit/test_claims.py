@@ -25,7 +25,7 @@ OTHERS = {one.name for one in VERIFIED if not one.by_authors}
         ),
         ("README.md", f"and {len(OTHERS)} a released implementation of another"),
         ("README.md", f"GiGPO, HGPO, IGPO and {len(BUILT_IN) - 3} more estimators"),
-        ("README.md", f"| credit per turn | {len(BUILT_IN)} estimators |"),
+        ("docs/concepts.md", f"| credit per turn | {len(BUILT_IN)} estimators |"),
         ("docs/index.md", f"with {len(BUILT_IN)} credit estimators"),
     ],
 )

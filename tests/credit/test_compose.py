@@ -238,8 +238,9 @@ def test_settings_out_of_range_are_refused_by_their_component() -> None:
 # ---------------------------------------------------------------------------------------------------------- columns
 
 
-# flow_grpo takes every turn for the main agent's where nothing says otherwise
-READERS = [c for c in ALL if c.columns(c.options and c.options()) and c.name != "flow_grpo"]
+# flow_grpo takes every turn for the main agent's where nothing says otherwise, GraphGPO ends of failures for states of
+# their own and a reward without parts for the outcome
+READERS = [c for c in ALL if c.columns(c.options and c.options()) and c.name not in ("flow_grpo", "graphgpo")]
 
 
 @pytest.mark.parametrize("component", READERS, ids=lambda c: c.name)
@@ -375,6 +376,7 @@ ABSOLUTE = (
     "empg",
     "spa",
     "ui_s1",
+    "w_reinforce",
 )
 """Components that do not compare members, or, as UI-S1's released code does, each turn with all turns of its group:
 equal members may all have the same advantage, and it need not be 0."""
@@ -386,9 +388,10 @@ def test_members_that_did_the_same_get_nothing(component: CreditComponent) -> No
     assert_close(result.advantage, np.zeros(6), 1e-6)
 
 
-LONE = ("asymre", "gigpo", "igpo", "reinforce_pp_baseline", "ui_s1")
-"""GiGPO and UI-S1 keep the score of a group that is one row, as their references do; IGPO needs two turns to have a
-gain, and one token cannot be whitened. AsymRE's baseline is below the return of a lone episode, too."""
+LONE = ("asymre", "gigpo", "graphgpo", "igpo", "reinforce_pp_baseline", "ui_s1")
+"""GiGPO, GraphGPO and UI-S1 keep the score of a group that is one row, as GiGPO's and UI-S1's references do; IGPO needs
+two turns to have a gain, and one token cannot be whitened. AsymRE's baseline is below the return of a lone episode,
+too."""
 
 
 @pytest.mark.parametrize("name", [n for n, c in ESTIMATORS.items() if c.compares_groups and n not in LONE])

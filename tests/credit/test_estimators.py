@@ -12,6 +12,7 @@ from testkit.credit_tables import assert_close, bandits, f1, table_of
 from agentgym.credit.compose import CreditConfig, credit_turns
 from agentgym.credit.estimators.asymre import AsymreOptions, asymre
 from agentgym.credit.estimators.capo import CapoOptions, capo
+from agentgym.credit.estimators.dr_mas import dr_mas
 from agentgym.credit.estimators.gae import PoadOptions, archer, bi_level_gae, poad, token_gae, turn_gae
 from agentgym.credit.estimators.gigpo import GigpoOptions, gigpo
 from agentgym.credit.estimators.group_relative import (
@@ -332,6 +333,18 @@ def test_flow_grpo_trains_the_planner_alone() -> None:
     assert credited.loss_weight is not None and credited.loss_weight.tolist() == [1, 0, 1, 1, 0]
     every = flow_grpo(table, agents="all")
     assert every.loss_weight is None and every.advantage[1] != 0
+
+
+def test_dr_mas() -> None:
+    """The team's return, compared over the turns of one agent alone, of which long episodes have more."""
+    table = table_of([[0, 1, 0, 1], [0, 0, 0], [1, 1]], role=[0, 1, 1, 0, 0, 1, 1, 0, 1])
+    planner, solver = np.array([2.0, 2.0, 0.0, 2.0]), np.array([2.0, 2.0, 0.0, 0.0, 2.0])
+    own = [(x - x.mean()) / x.std(ddof=1) for x in (planner, solver)]
+    expected = [own[0][0], own[1][0], own[1][1], own[0][1], own[0][2], own[1][2], own[1][3], own[0][3], own[1][4]]
+    assert_close(dr_mas(table).advantage, expected)
+    assert_close(dr_mas(table, norm="mean_norm").advantage[[0, 4]], [0.5, -1.5])
+    alone = table_of([[0, 1], [0, 0]], role=[0, 1, 0, 0])
+    assert dr_mas(alone).advantage[1] == 0.0  # an agent with one turn has nothing to compare
 
 
 def test_m_grpo() -> None:

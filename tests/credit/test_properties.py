@@ -52,8 +52,9 @@ SHIFT_INVARIANT = (
     "igpo",
     "gdpo",
     "mt_grpo",
+    "dr_mas",
 )
-SCALE_INVARIANT = ("grpo", "supo", "flow_grpo", "reinforce_pp_baseline", "gigpo", "hgpo", "mt_grpo")
+SCALE_INVARIANT = ("grpo", "supo", "flow_grpo", "reinforce_pp_baseline", "gigpo", "hgpo", "mt_grpo", "dr_mas")
 
 
 def estimate(name: str, table: TurnTable, **shared: Any) -> TurnAdvantages:

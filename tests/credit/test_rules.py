@@ -59,7 +59,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"estimator": "token_gae", "modulators": (SaltOptions(),)}, r"use an estimator per turn \(order of components\)"),
     ({"shapers": (GraOptions(), GraOptions())}, "g_ra is named twice"),
     ({"invalid_penalty": 0.1, "shapers": (InvalidCallOptions(),)}, "are the same thing"),
-    ({"estimator": "rloo", "gamma": 0.5}, "gamma is a key of gigpo, grpo, hgpo; estimator 'rloo' does not read it"),
+    ({"estimator": "rloo", "gamma": 0.5}, "gamma is a key of dr_mas, gigpo, grpo, hgpo; estimator 'rloo'"),
     ({"estimator": "hgpo", "step_weight": 2.0}, "step_weight is a key of gigpo, ui_s1"),
     ({"estimator": "grpo", "step_weight": 2.0}, "set it back to 1.0"),
     ({"gamma": 1.5}, "gamma must be between 0 and 1"),

@@ -36,7 +36,6 @@ class MGrpoOptions(Options):
     compares_groups=True,
     granularity="turn",
     tells_agents=True,
-    limits="one model plays all agents",
     columns=("role", "invocation"),
 )
 def m_grpo(table: TurnTable, options: MGrpoOptions = MGrpoOptions()) -> TurnAdvantages:

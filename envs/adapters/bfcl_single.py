@@ -50,8 +50,9 @@ class BFCLSingleEnv(Env):
     """Answer one request with the correct calls, or with none if no function fits.
 
     BFCL's own ``ast_checker`` grades: names, arguments and types must match, and values must be among the accepted
-    ones. If no function fits (``irrelevance``), any message without a call is correct. In ``live_relevance``, any call
-    is. The outcome is 1.0 or 0.0, and an episode is one message.
+    ones. If no function fits (``irrelevance``), any message without a call is correct. A call that cannot be read is no
+    such message, although BFCL counts it as one. In ``live_relevance``, any call is correct. The outcome is 1.0 or 0.0,
+    and an episode is one message.
 
     Args:
         category: one of :data:`CATEGORIES`, or several.
@@ -100,7 +101,10 @@ class BFCLSingleEnv(Env):
         calls = [call for call in action.calls if isinstance(call, ToolCall) and call.name in tools]
         if len(calls) < len(action.calls) or not all(_fits(call, tools[call.name]) for call in calls):
             self.refuse()  # a call is malformed, names no function, or has wrong arguments
-        self._verdict = len(calls) == len(action.calls) and is_right_answer(problem, calls)
+        tries = not action.calls and bool(calls_in(action.text, problem))
+        if tries:
+            self.refuse()
+        self._verdict = len(calls) == len(action.calls) and not tries and is_right_answer(problem, calls)
         self.finish(float(self._verdict))
         return "That is right." if self._verdict else "That is not right."
 
@@ -169,6 +173,25 @@ def is_right_answer(problem: SingleProblem, calls: Sequence[ToolCall]) -> bool:
     checker, language = _checker()
     found = checker(list(problem.functions), output, list(problem.answers), language, problem.category, "agentgym")
     return bool(found["valid"])
+
+
+_MARKUP = re.compile(
+    r"<\|?(?:tool_call|function|invoke|python_tag|tool_code|action)\w*[=\s|>]|\[TOOL_CALLS?\]|functools\["
+)
+
+
+def calls_in(text: str, problem: SingleProblem) -> list[str]:
+    """Return the beginnings of calls that stand in a text, where a policy's calls were not read as calls.
+
+    Example:
+        >>> functions = [{"name": "w"}]
+        >>> asked = SingleProblem(id="0", category="irrelevance", observation=(), functions=functions, answers=())
+        >>> calls_in('[w(city="Oslo")', asked), calls_in("w knows nothing of prices", asked)
+        (['[w('], [])
+    """
+    names = "|".join(re.escape(name) for f in problem.functions for name in {f["name"], _name(f["name"])})
+    written = rf"""^[\s\[`]*(?:{names})\s*\(|["'](?:name|function|tool)["']\s*:\s*["'](?:{names})["']"""
+    return [found[0] for pattern in (_MARKUP, re.compile(written, re.MULTILINE)) for found in pattern.finditer(text)]
 
 
 @functools.cache

@@ -22,6 +22,9 @@ _OF_THE_INTERPRETER = frozenset(
     {"quit", "q", "save", "restore", "restart", "undo", "script", "transcript", "unscript", "verify", "again", "g"}
 )
 """Commands of the interpreter itself, which would save, restore or end the game."""
+_SEPARATOR = re.compile(r"\.|(?:,|\band\b)?\s*\bthen\b", re.IGNORECASE)
+"""The words by which the interpreter parts the commands of a line."""
+_NO_VERB = "That's not a verb I recognise."
 _REFUSALS = ("You can't", "That's not", "I didn't", "You must", "That doesn't", "This verb", "There is no", "What do")
 
 
@@ -49,12 +52,24 @@ class Game:
         return self._seen(self._said(), is_valid=True)
 
     def step(self, command: str) -> dict[str, Any]:
-        """Execute one command."""
-        before = self._key()
-        words = command.lower().split()
-        if not words or words[0] in _OF_THE_INTERPRETER:
-            return self._seen("That's not a verb I recognise.", is_valid=False)
-        self._state, _, _ = self._env.step(" ".join(command.split()))
+        """Execute one command, or several in a row ("open box then take key"), until one is refused.
+
+        TextWorld follows its quests by one event a step, and loses points of a line with two.
+        """
+        answers: list[dict[str, Any]] = []
+        for one in filter(str.strip, _SEPARATOR.split(command)):
+            answers.append(self._execute(one))
+            if answers[-1]["is_over"] or not answers[-1]["is_valid"]:
+                break
+        if not answers:
+            return self._seen(_NO_VERB, is_valid=False)
+        return {**answers[-1], "said": "\n\n".join(answer["said"] for answer in answers)}
+
+    def _execute(self, command: str) -> dict[str, Any]:
+        before, words = self._key(), command.split()
+        if words[0].lower() in _OF_THE_INTERPRETER:
+            return self._seen(_NO_VERB, is_valid=False)
+        self._state, _, _ = self._env.step(" ".join(words))
         said = self._said()
         return self._seen(said, is_valid=self._key() != before or not said.startswith(_REFUSALS))
 

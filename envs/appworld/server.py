@@ -25,7 +25,7 @@ from agentgym import web_guard
 from agentgym.envs.appworld import program
 from agentgym.envs.appworld.data import AppWorldData
 from agentgym.errors import EnvError, EnvTimeoutError, UsageError, error_text
-from agentgym.processes.loaded import Job, Loaded
+from agentgym.processes.loaded import ForkedProcess, Loaded
 from agentgym.processes.watched import KEPT_VARIABLES, end_of_log
 
 PYTHON_VARIABLE: Final = "AGENTGYM_APPWORLD_PYTHON"
@@ -120,7 +120,7 @@ class OwnServer:
         self._folder = Path(tempfile.mkdtemp(prefix="agentgym-appworld-"))
         self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._loaded: Loaded | None = None
-        self._job: Job | None = None
+        self._job: ForkedProcess | None = None
         self._url = ""
 
     @property
@@ -192,7 +192,7 @@ class OwnServer:
         except (OSError, shutil.Error) as error:
             raise EnvError(f"AppWorld's data of {name} cannot be copied: {error}") from error
 
-    def _start(self, what: str, root: Path, words: Sequence[str] = (), *, listens: bool = False) -> Job:
+    def _start(self, what: str, root: Path, words: Sequence[str] = (), *, listens: bool = False) -> ForkedProcess:
         if self._loaded is None:
             self._loaded = loaded_appworld(self._python)
         job = self._loaded.start(what, root, variables_of(root), words, listens=listens)

@@ -8,66 +8,16 @@ the generator answers from the memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
-from agentgym.call_syntax import format_call, parse_calls
-from agentgym.canonical import canonical, digest
-from agentgym.env.env import Env, Snapshot
+from agentgym.call_syntax import format_call
 from agentgym.env.sub_agents import AsksAgents
 from agentgym.env.tool_env import ToolEnv
-from agentgym.envs.since_reset import SinceReset
+from agentgym.envs.roles.team import RoleEnv, TeamEnv
 from agentgym.errors import ToolError, UsageError
 from agentgym.registry import make
 from agentgym.tool import tool
 from agentgym.types import Message, Task, ToolCall, ToolSpec
-
-# ------------------------- A role's part in a team's turn: an episode of one turn, whose action the caller carries out
-
-
-class RoleEnv(Env):
-    """Shows an order and stores the reply in ``action``.
-
-    Args:
-        order: text that the role reads.
-        offered: the tools it may call.
-        gold: returns the action of a gold policy.
-
-    Example:
-        >>> env = RoleEnv("Add 2 and 3.", [], lambda: Message("assistant", "5"))
-        >>> observation, info = env.reset(seed=0)
-        >>> env.step(env.oracle())[2], env.action.text
-        (True, '5')
-    """
-
-    max_turns = 1
-
-    def __init__(self, order: str, offered: Sequence[ToolSpec], gold: Callable[[], Message]) -> None:
-        self._order, self._offered, self._gold = order, tuple(offered), gold
-        self.action = Message("assistant", "")
-        super().__init__()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the tools that may be called."""
-        return tuple(spec.name for spec in self._offered)
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        return self._offered
-
-    def start(self, task: Task) -> str:
-        return self._order
-
-    def respond(self, action: Message) -> str:
-        self.action = action
-        self.finish()
-        return "Done."
-
-    def parse_action(self, text: str) -> Message:
-        return Message("assistant", text, parse_calls(text, self.tools))
-
-    def oracle(self) -> Message:
-        return self._gold()
 
 
 class VerifierEnv(ToolEnv):
@@ -113,8 +63,7 @@ class VerifierEnv(ToolEnv):
 _ANSWER_TOOLS = ("answer", "submit")
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     """One entry of the memory: the sub-goal, the action and its result."""
 
     sub_goal: str
@@ -122,7 +71,7 @@ class Note:
     result: str
 
 
-class AgentFlowEnv(AsksAgents, ToolEnv):
+class AgentFlowEnv(TeamEnv):
     """The main agent plans; sub-agents of the same policy execute, verify and answer, each in a context of its own.
 
     Each turn of the planner is one sub-goal. All roles share the reward of the wrapped environment; train with
@@ -150,7 +99,6 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
     """
 
     agents = ("executor", "verifier", "generator")
-    _question = SinceReset[str]()
 
     def __init__(
         self,
@@ -161,23 +109,15 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
         max_turns: int = 6,
         render_mode: str | None = None,
     ) -> None:
-        self._world = make(env, **dict(env_kwargs or {}))
+        super().__init__(make(env, **dict(env_kwargs or {})), max_turns=max_turns, render_mode=render_mode)
         names = [spec.name for spec in self._world.tools]
         if not names or isinstance(self._world, AsksAgents):
             raise UsageError(f"AgentFlow needs a world with tools and without sub-agents; {env} is none")
         if answer_tool and answer_tool not in names:
             raise UsageError(f"{env} has no tool {answer_tool!r} to answer with; it has {', '.join(names)}")
         self._answer_tool = answer_tool or next((name for name in _ANSWER_TOOLS if name in names), "")
-        self.memory: tuple[Note, ...] = ()
-        super().__init__(max_turns=max_turns, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------------------- an episode
-
-    def start(self, task: Task) -> str:
-        return self._began(self._world.reset(options={"task": task})[0])
-
-    async def astart(self, task: Task) -> str:
-        return self._began((await self._world.areset(options={"task": task}))[0])
 
     @tool
     async def plan(self, sub_goal: str, tool: str) -> str:
@@ -191,7 +131,7 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
         if not offered:
             known = ", ".join(spec.name for spec in self._executor_tools)
             raise ToolError(f"the executor has no tool {tool!r}; it has {known}", "unknown_tool")
-        executor = RoleEnv(self._briefing(f"Do this by calling {tool}: {sub_goal}"), offered, self._world.oracle)
+        executor = RoleEnv(self._order_with(f"Do this by calling {tool}: {sub_goal}"), offered, self._world.oracle)
         await self._delegate_to("executor", executor)
         said = await self._act(executor)
         self.memory += (Note(sub_goal, _command(executor.action, offered), said),)
@@ -209,7 +149,7 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
         return await self._answered()
 
     async def _verified(self) -> bool:
-        verifier = VerifierEnv(self._briefing("Is this enough to answer?"), lambda: self._is_solved)
+        verifier = VerifierEnv(self._order_with("Is this enough to answer?"), lambda: self._is_solved)
         await self._delegate_to("verifier", verifier)
         return verifier.is_enough
 
@@ -218,15 +158,12 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
             self.finish()  # the wrapped environment's present state is the result
             return "The work is done."
         offered = [spec for spec in self._world.tools if spec.name == self._answer_tool]
-        generator = RoleEnv(self._briefing("Answer now."), offered, self._world.oracle)
+        generator = RoleEnv(self._order_with("Answer now."), offered, self._world.oracle)
         await self._delegate_to("generator", generator)
         said = await self._act(generator)
         if not self.episode.is_over:
             self.finish()
         return said
-
-    async def _delegate_to(self, agent: str, role: Env) -> None:
-        await self.ask(agent, role, Task(id=f"{self.task.id}/{agent}", split=self.task.split, seed=self.task.seed))
 
     async def _act(self, role: RoleEnv) -> str:
         """Play a sub-agent's action in the wrapped environment and pass on its reward."""
@@ -235,51 +172,16 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
         if not calls or not is_allowed:
             self.refuse()
             return f"Nothing was done: call {', '.join(role.names)}."
-        observation, _, terminated, truncated, info = await self._world.astep(role.action)
-        for part in info["reward_parts"]:
-            self.award(part.value, part.name, part.role)
-        if not info["is_valid"]:
-            self.refuse()
-        if terminated:
-            self.finish()
-        elif truncated:
-            self.truncate()
-        return "\n".join(message.text for message in observation)
+        return await self._step(role.action)
 
     # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
-    def tasks(self, split: str) -> Sequence[Task]:
-        """Return the wrapped environment's tasks."""
-        return self._world.tasks(split)
-
-    def state_key(self) -> str:
-        """Return a digest of the wrapped environment's state and of the memory, which the planner sees."""
-        return canonical([self._world.state_key(), digest([asdict(note) for note in self.memory])])
-
     def oracle(self) -> Message:
         if self._is_solved:
-            call = ToolCall("conclude", {}, "0")
-        else:
-            wanted = _first_call(self._world.oracle())
-            sub_goal = ", ".join(str(value) for value in wanted.arguments.values()) or wanted.name
-            call = ToolCall("plan", {"sub_goal": sub_goal, "tool": wanted.name}, "0")
-        return Message("assistant", format_call(call, self.tools), (call,))
-
-    def dump_state(self) -> tuple[Snapshot, str, tuple[Note, ...]]:
-        return self._world.snapshot(), self._question, self.memory
-
-    def load_state(self, state: tuple[Snapshot, str, tuple[Note, ...]]) -> None:
-        snapshot, self._question, self.memory = state
-        self._world.restore(snapshot)
-
-    def end_episode(self) -> None:
-        self._world.end_episode()
-
-    async def aend_episode(self) -> None:
-        await self._world.aend_episode()
-
-    def stop(self) -> None:
-        self._world.close()
+            return self._call("conclude")
+        wanted = _first_call(self._world.oracle())
+        sub_goal = ", ".join(str(value) for value in wanted.arguments.values()) or wanted.name
+        return self._call("plan", sub_goal=sub_goal, tool=wanted.name)
 
     # ---------------------------------------------------------------------------------------------------- private
 
@@ -292,13 +194,11 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
         """Return True if a gold policy would answer now."""
         return bool(self._answer_tool) and _first_call(self._world.oracle()).name == self._answer_tool
 
-    def _began(self, observation: Sequence[Message]) -> str:
-        self.memory = ()
-        self._question = "\n".join(message.text for message in observation)
+    def _briefing(self) -> str:
         tools = "\n".join(f"{spec.name}: {spec.description.partition(chr(10))[0]}" for spec in self._executor_tools)
-        return f"{self._question}\nYour executor has these tools.\n{tools}"
+        return f"Your executor has these tools.\n{tools}"
 
-    def _briefing(self, order: str) -> str:
+    def _order_with(self, order: str) -> str:
         """Return a sub-agent's prompt: the question, the memory and its order."""
         known = "\n".join(f"{note.command}\n{note.result}" for note in self.memory) or "Nothing is known yet."
         return f"{self._question}\n{known}\n{order}"

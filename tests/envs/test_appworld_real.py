@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from testkit.local_servers import FOREIGN
 
 from agentgym.envs.appworld.env import AppWorldEnv
 from agentgym.envs.appworld.server import PYTHON_VARIABLE, OwnServer, loaded_appworld
@@ -188,3 +190,28 @@ def test_a_server_that_appworld_itself_starts(data: Path, tmp_path: Path) -> Non
     finally:
         process.kill()
         process.wait()
+
+
+def test_the_tasks_clock_stands_still_so_tokens_do_not_expire(env: AppWorldEnv) -> None:
+    """A harness that lets the clock run loses its tokens, which last ten minutes, in the middle of a task."""
+    clock = "from datetime import datetime\nprint(datetime.now().isoformat())"
+    first, *_, second = played(env, "f1c0de1_2", (clock, "sum(range(10**6))", clock))[1:]
+    assert first == second and first.startswith("2023-05-18")
+
+
+def test_an_answer_to_a_task_that_asks_for_none_is_judged_by_appworld(env: AppWorldEnv) -> None:
+    env.reset(options={"task": "f1c0de1_2"})
+    code = solution(env)
+    answered = re.sub(r"complete_task\([^)]*\)", "complete_task(answer='done')", code)
+    assert answered != code
+    *_, info = env.step(call(answered))
+    assert info["success"] is False and info["tests_failed"]
+
+
+def test_a_page_of_another_site_runs_no_code(env: AppWorldEnv) -> None:
+    env.reset(options={"task": "f1c0de1_1"})
+    assert isinstance(env._server, OwnServer)
+    body = {"task_id": "f1c0de1_1", "code": "print(1)"}
+    for foreign in FOREIGN:
+        answer = httpx.post(f"{env._server._url}/execute", json=body, headers=foreign, timeout=60, trust_env=False)
+        assert answer.status_code == 403

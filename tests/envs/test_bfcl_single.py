@@ -116,3 +116,27 @@ def test_the_contract_is_kept(category: str) -> None:
 def test_doing_nothing_wins_where_no_function_fits() -> None:
     report = check_env(lambda: BFCLSingleEnv(category="irrelevance"), num_episodes=1)
     assert [failed.name for failed in report.failures] == ["no-op policy"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("No function here can do that.", 1.0),
+        ("I know NAME, but it does not fit (NAME has no such argument).", 1.0),
+        ('<tool_call>\n<tool_call name="NAME" arguments={"a": 1}/>\n</tool_call>', 0.0),
+        ('<tool_call>{"name": "NAME", "arguments": {"a": 1', 0.0),
+        ("[NAME(a=1, b=", 0.0),
+        ("  NAME (a=1)", 0.0),
+        ('```json\n{"name": "NAME", "parameters": {}}\n```', 0.0),
+        ("<function=NAME><parameter=a>1</parameter></function>", 0.0),
+        ("[TOOL_CALLS][{", 0.0),
+        ('functools[{"n', 0.0),
+    ],
+)
+def test_a_call_that_cannot_be_read_is_no_abstention(text: str, expected: float) -> None:
+    env = BFCLSingleEnv(category="irrelevance", num_train=0)
+    env.reset(seed=0)
+    for name in {env.tools[0].name, env._current().functions[0]["name"]}:
+        env.reset(seed=0)
+        _, reward, _, _, info = env.step(Message("assistant", text.replace("NAME", name)))
+        assert (reward, info["is_valid"]) == (expected, expected == 1.0)

@@ -137,7 +137,7 @@ def test_pixels() -> None:
     page = "<canvas id=c width=200 height=100 onclick=document.title=[event.offsetX,event.offsetY]></canvas>"
     with opened(f"<style>body {{ margin: 0 }}</style>{page}", actions=("pixels", "answer"), viewport=(300, 200)) as env:
         assert "Page: 20,30" in env.do("click_at: 20; 30").content
-        assert "outside the screen of 300 x 200" in env.do("click_at: 300; 30").content
+        assert "outside the picture: x runs from 0 to 299" in env.do("click_at: 300; 30").content
         assert env.do("click: c").error_type == "unknown_tool"
 
 
@@ -197,7 +197,7 @@ def test_several_calls_in_a_turn_show_the_page_once() -> None:
 
 def test_sets_of_actions() -> None:
     names = {name for names in ACTION_SETS.values() for name in names}
-    with opened("", actions=tuple(ACTION_SETS)) as env:
+    with opened("", actions=tuple(ACTION_SETS), observe=("tree", "set_of_marks")) as env:
         assert {tool.name for tool in env.tools} == names
     with pytest.raises(UnknownNameError, match=r"unknown set of actions 'mouse'.*known: answer, elements"):
         with opened("", actions=("mouse",)):

@@ -14,8 +14,10 @@ from agentgym.envs.gui.miniwob.env import MiniWoBEnv
 from agentgym.envs.gui.miniwob.solvers import AMBIGUOUS, SOLVERS
 from agentgym.envs.gui.replay import Recording, record, side_by_side
 from agentgym.errors import UsageError
+from agentgym.evals.config import EvalConfig
+from agentgym.evals.play import Play
 from agentgym.evals.policies import named_policy
-from agentgym.evals.suite_runner import Play, run_suite
+from agentgym.evals.suite_runner import run_suite
 from agentgym.evals.suites import load_suite, open_suite
 from agentgym.types import Task
 
@@ -86,7 +88,7 @@ def test_the_suite_is_of_the_tasks_with_a_policy_which_solves_it(tmp_path: Path)
     suite = load_suite("miniwob-all")
     assert suite.parts[0].kwargs["task"] == sorted(SOLVERS)
     assert [task.data["task"] for task in open_suite(suite).parts[0].tasks] == sorted(SOLVERS)
-    play = Play(policy="oracle", make_agent=oracle, out_dir=tmp_path, num_envs=4)
+    play = Play(config=EvalConfig(policy="oracle", num_envs=4), make_agent=oracle, out_dir=tmp_path)
     result = asyncio.run(run_suite(suite.shortened(12), play))
     assert (result.outcome, result.reason) == ("done", "")
     assert result.summary is not None

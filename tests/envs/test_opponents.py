@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from testkit.casts import against
 from testkit.fake_openai import FakeOpenAI, completion
 from testkit.tau2_worlds import write_airline, write_telecom
 
@@ -103,10 +104,10 @@ def test_the_forfeit_of_an_opponent_is_void(game: type[GameEnv]) -> None:
     task = env.tasks("train")[0]
     legal = scripted(random_action)
     for seed in range(8):
-        request = RolloutRequest(task=task, seed=seed, make_agent=legal, opponent=scripted(_mumble))
+        request = RolloutRequest(task=task, seed=seed, make_agent=legal, roles=against(scripted(_mumble)))
         (played,) = asyncio.run(play_task(env, request))
         assert played.success is not True
-        lost = RolloutRequest(task=task, seed=seed, make_agent=scripted(_mumble), opponent=legal)
+        lost = RolloutRequest(task=task, seed=seed, make_agent=scripted(_mumble), roles=against(legal))
         (own,) = asyncio.run(play_task(env, lost))
         assert (own.status, own.success) == (Status.COMPLETED, False), "its own forfeit is a loss, which counts"
 
@@ -137,7 +138,7 @@ def test_an_invalid_task_of_an_opponent_is_void() -> None:
     task = env.tasks("train")[0]
     statuses = set()
     for seed in range(8):
-        request = RolloutRequest(task=task, seed=seed, make_agent=scripted(_mumble), opponent=scripted(_mumble))
+        request = RolloutRequest(task=task, seed=seed, make_agent=scripted(_mumble), roles=against(scripted(_mumble)))
         (played,) = asyncio.run(play_task(env, request))
         statuses.add((played.status, played.success, played.player))
     assert statuses == {(Status.COMPLETED, False, 0), (Status.ENV_ERROR, None, 0)}

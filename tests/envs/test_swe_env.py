@@ -11,9 +11,9 @@ from testkit.unittest_runs import passed_tests
 
 from agentgym import make
 from agentgym.check import check_env
-from agentgym.check.behaviour import oracle
 from agentgym.check.contract import rewards
 from agentgym.check.determinism import seed_determinism, snapshots
+from agentgym.check.gold import oracle
 from agentgym.check.injection import cheats
 from agentgym.check.subject import Subject
 from agentgym.envs.code.swe import SWEEnv

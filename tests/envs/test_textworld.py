@@ -83,6 +83,33 @@ def test_the_interpreters_own_commands_are_refused(env: TextWorldEnv) -> None:
         assert env.state_key() == key
 
 
+@pytest.mark.parametrize("separator", [" then ", ". ", ", then ", " and THEN "])
+@pytest.mark.parametrize("game", ["custom", "tw-cooking", "tw-simple"])
+def test_commands_in_one_line_earn_what_they_earn_alone(game: str, separator: str) -> None:
+    """The engine misses points of a line with two events, or fails there."""
+    env = TextWorldEnv(game=game, interface="text")
+    env.reset(options={"task": 2})
+    plan, terminated = [], False
+    while not terminated:
+        plan.append(env.oracle().text)
+        terminated = env.step(plan[-1])[2]
+    env.reset(options={"task": 2})
+    lines = [separator.join(plan[at : at + 2]) for at in range(0, len(plan), 2)]
+    steps = [env.step(line) for line in lines]
+    assert steps[-1][2] and steps[-1][4]["success"] and sum(step[1] for step in steps) == pytest.approx(1.0)
+    env.close()
+
+
+def test_a_line_hides_no_command_of_the_interpreter(env: TextWorldEnv) -> None:
+    env.reset(options={"task": 1})
+    env.step(env.oracle())
+    key = env.state_key()
+    for command in ("look. undo", "look then RESTART", "look, then quit", "look. save", ".", "then"):
+        _, reward, terminated, _, info = env.step(command)
+        assert (reward, terminated, info["is_valid"]) == (0.0, False, False), command
+        assert env.state_key() == key
+
+
 def test_what_would_hang_the_interpreter_never_reaches_it(env: TextWorldEnv) -> None:
     env.reset(options={"task": 1})
     for command in ("\x00\x1b[2J\x7f", "go \ud800", "a" * 100_000, "caf\u00e9"):

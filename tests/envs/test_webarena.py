@@ -14,68 +14,19 @@ from typing import Any
 import pytest
 from testkit.gui_pages import NEEDS_CHROMIUM
 from testkit.local_servers import QuietServer
+from testkit.webarena_site import SIGNED, TASKS, arguments_of, graded, record, written
 
 from agentgym.check import check_env
 from agentgym.envs.gui.browser_session import BrowserSession
 from agentgym.envs.gui.pool import close_browsers
 from agentgym.envs.gui.tab import Tab
 from agentgym.envs.gui.web_app.process import AppProcess
-from agentgym.envs.gui.web_app.spec import APPS, load_web_app
+from agentgym.envs.gui.web_app.spec import load_web_app
 from agentgym.envs.gui.web_arena.configs import member_of, post_url, read_webarena
 from agentgym.envs.gui.web_arena.env import WebArenaEnv
 from agentgym.envs.gui.web_arena.rules import cleaned, has_contents, includes, is_right_answer, is_right_url
 from agentgym.errors import CorruptDataError, EnvError, UnknownNameError, UsageError
 from agentgym.evals.suites import load_suite, open_suite
-
-
-def record(number: int, **changed: Any) -> dict[str, Any]:
-    """A task in WebArena's schema."""
-    made: dict[str, Any] = {
-        "sites": ["shopping"],
-        "task_id": number,
-        "require_login": False,
-        "storage_state": None,
-        "start_url": "__SHOPPING__",
-        "geolocation": None,
-        "intent_template": "",
-        "instantiation_dict": {},
-        "intent": "Do it.",
-        "require_reset": False,
-        "eval": {"eval_types": ["string_match"], "reference_answers": {"must_include": ["12"]}},
-        "intent_template_id": 0,
-    }
-    return {**made, **changed}
-
-
-def graded(kinds: list[str], **more: Any) -> dict[str, Any]:
-    return {"eval_types": kinds, "reference_answers": None, "reference_url": "", "program_html": [], **more}
-
-
-SIGNED = {
-    "url": "__SHOPPING__/",
-    "locator": "",
-    "required_contents": {"must_include": ["ann abel |OR| nobody", "Oslo"]},
-}
-NUM_ROWS = {
-    "url": "last",
-    "locator": "document.querySelectorAll('table tr').length",
-    "required_contents": {"exact_match": "13"},
-}
-TASKS = [
-    record(0, intent="How many entries are there?"),
-    record(1, intent="See it.", eval=graded(["url_match"], reference_url="__SHOPPING__/health |OR| __SHOPPING__/x")),
-    record(2, intent="Sign as Ann Abel from Oslo.", eval=graded(["program_html"], program_html=[SIGNED, NUM_ROWS])),
-    record(3, eval={"eval_types": ["string_match"], "reference_answers": {"fuzzy_match": ["12"]}}),
-    record(4, sites=["gitlab"]),
-    record(5, eval=graded(["program_html"], program_html=[{**SIGNED, "url": "func:shopping_get_latest_order_url()"}])),
-    record(6, storage_state="./.auth/shopping_state.json", start_url="__SHOPPING__ |AND| __SHOPPING__/health"),
-]  # fmt: skip
-
-
-def written(path: Path, tasks: list[dict[str, Any]] = TASKS) -> Path:
-    path.write_text(json.dumps(tasks))
-    return path
-
 
 # ------------------------------------------------------------------------------------------------------------- files
 
@@ -201,21 +152,7 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppProcess]:
 
 @pytest.fixture(scope="module")
 def arguments(book: AppProcess, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("webarena")
-    host = f"127.0.0.1:{book.port}"
-    cookie = {"name": "who", "value": "ann", "domain": "127.0.0.1", "path": "/"}
-    state = {
-        "cookies": [cookie],
-        "origins": [{"origin": f"http://{host}", "localStorage": [{"name": "a", "value": "b"}]}],
-    }
-    (folder / "shopping_state.json").write_text(json.dumps(state))
-    init = f"rm -f {book.database} && {sys.executable} {APPS / 'guestbook/app.py'} init {book.database.parent}"
-    return {
-        "tasks_file": written(folder / "test.raw.json"),
-        "addresses": {"shopping": f"http://{host}"},
-        "auth_dir": folder,
-        "reset_command": ["sh", "-c", init],
-    }
+    return arguments_of(book, tmp_path_factory.mktemp("webarena"))
 
 
 @pytest.fixture

@@ -4,44 +4,43 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, fields, replace
+from contextlib import AbstractContextManager, AsyncExitStack, closing
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from agentgym.api.effort import Effort
-from agentgym.api.policies import SamplingPlan, check_policy, note_on_stderr, open_agents, policy_facts
+from agentgym.api.policies import check_policy, note_on_stderr, open_agents, policy_facts
 from agentgym.api.run_dirs import as_path, new_run_dir, removed_if_nothing_was_played
-from agentgym.api.run_settings import as_the_run, run_settings
+from agentgym.api.run_settings import as_the_run, sampled_as_the_run
 from agentgym.canonical import digest
+from agentgym.engine import ENDPOINT
 from agentgym.env.arguments import plain_arguments, typed_arguments
 from agentgym.env.env import Env
+from agentgym.env.match_env import MatchEnv
 from agentgym.env.tasks import require_tasks
 from agentgym.env.worker_thread import run_coroutine
 from agentgym.errors import UsageError, raising_first_cause
 from agentgym.evals import compare as evals_compare
 from agentgym.evals import runner
-from agentgym.evals.budget import Budget, both
+from agentgym.evals.attempts import inner_policy
+from agentgym.evals.budget import Spending, both
 from agentgym.evals.compare import Comparison
-from agentgym.evals.episodes import read_groups, read_rows, write_json
-from agentgym.evals.ledger import Ledger, kept_in
-from agentgym.evals.policies import policy_of
-from agentgym.evals.prices import Price, read_prices
-from agentgym.evals.scoring import Scoring
+from agentgym.evals.config import EvalConfig, keep_config, names_of_options
+from agentgym.evals.episodes import read_groups, read_rows
+from agentgym.evals.ledger import kept_in
+from agentgym.evals.play import Play, play_tasks
+from agentgym.evals.policies import is_scripted, policy_of
 from agentgym.progress import VisibleConsole, episode_progress
 from agentgym.registry import id_of, make, with_id
 from agentgym.rollout import journal
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.context import FULL
 from agentgym.rollout.episode_notes import EpisodeNotes
-from agentgym.rollout.group import GroupConfig
-from agentgym.rollout.kept_files import keep_files
-from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.roles import Cast, RoleAgents, of_policy, part_name, parts_of
 from agentgym.settings import checked
-from agentgym.trust import sign
 from agentgym.types import Task, Trajectory
 
 MakeEnv = Callable[..., Env]
@@ -51,43 +50,18 @@ ChoosesAction = Callable[..., object]
 Bars = Callable[[Console, int], AbstractContextManager[Callable[[Trajectory], None]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvalPlan:
-    """All settings that determine the result of an evaluation. They are saved with it, so that it can be resumed."""
-
-    env: str
-    policy: str
-    episodes: int = 50
-    seed: int = 0
-    split: str = "test"
-    temperature: float = 1.0
-    max_new_tokens: int = 64
-    max_thinking_tokens: int = 0
-    max_context_tokens: int = 0
-    repeats: int = 1
-    """Episodes per task."""
-    scoring: dict[str, object] = field(default_factory=dict)
-    """The definition of success (:class:`agentgym.evals.scoring.Scoring`); empty for the environment's own."""
-    opponent: str = ""
-    """Policy of the other players in a game for several players."""
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    chat: dict[str, object] = field(default_factory=dict)
-    context: dict[str, object] = field(default_factory=dict)
-    harness: dict[str, Any] = field(default_factory=dict)
-    verify: dict[str, object] = field(default_factory=dict)
-
-    @property
-    def sampling(self) -> SamplingPlan:
-        """Return the sampling and rendering settings of a model."""
-        return SamplingPlan(**{part.name: getattr(self, part.name) for part in fields(SamplingPlan)})
-
-
 @dataclass(frozen=True, slots=True)
 class PythonObjects:
     """An environment and a policy given as Python objects instead of names."""
 
     make_env: MakeEnv | None = None
     make_agent: MakeAgent | None = None
+
+    @classmethod
+    def of(cls, env: str | MakeEnv, policy: str | ChoosesAction) -> PythonObjects:
+        """Return those of an environment and a policy that are not names."""
+        make_agent = None if isinstance(policy, str) else policy_of(name_of(policy), policy)
+        return cls(None if isinstance(env, str) else env, make_agent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,39 +109,42 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
     scorer: str | Mapping[str, object] = "",
     temperature: float | None = None,
     max_new_tokens: int | None = None,
+    max_thinking_tokens: int | None = None,
     max_context_tokens: int | None = None,
-    opponent: str = "",
-    prices: str = "",
-    num_envs: int = 32,
+    chat: Mapping[str, object] | None = None,
+    context: Mapping[str, object] | None = None,
+    harness: Mapping[str, object] | None = None,
+    verify: Mapping[str, object] | None = None,
+    opponent: str | None = None,
+    roles: Mapping[str, str] | None = None,
+    num_envs: int | None = None,
+    max_minutes: float | None = None,
+    max_tokens: int | None = None,
+    max_cost: float | None = None,
+    prices: str | None = None,
     run_dir: str | Path | None = None,
 ) -> Evaluation:
     """Evaluate a policy, as ``agentgym eval`` does, and return the result with its episodes.
 
-    It also works if an event loop is already running, as in a notebook. On a terminal it shows a progress bar. If the
-    policy is the folder of a training run, arguments left at None take the values of the run's own evaluation.
+    It also works if an event loop is already running, as in a notebook. On a terminal it shows a progress bar. The
+    arguments are those of :class:`~agentgym.evals.config.EvalConfig`, which ``agentgym eval --help`` describes. None
+    stands for the default, or for the value of the run's own evaluation if the policy is the folder of a training run.
 
     Args:
         env: an id, ``file.py:Id``, an environment class, or a function that makes an environment.
         policy: a name as ``--policy`` takes it (``oracle``, ``random``, a model, ``openai:URL``), or a function of any
             of ``env``, ``observation`` and ``rng`` that returns an action.
         kwargs: arguments of the environment.
-        episodes: number of tasks, taken from the start of the split; by default 50.
-        repeats: episodes per task, for pass@k; by default 1.
-        split: ``train``, ``valid`` or ``test`` (the default).
-        seed: seed of the policy's sampling; by default 0.
         scorer: name of a scorer, or the settings of several (``{"scorers": [...]}``); by default the environment
             defines success.
-        temperature: 0 for greedy sampling; by default 1.
-        max_new_tokens: most sampled tokens per turn; by default 64.
-        max_context_tokens: most tokens in the context; 0, the default, for the model's own limit.
-        opponent: policy of the other players in a game for several players.
-        prices: money per million tokens, ``IN,OUT`` or a file, as ``--prices`` takes them.
-        num_envs: episodes played at the same time.
+        roles: policies that play sub-agents or other players, by the name of their part.
+        chat, context, harness, verify: settings as in ``chat.KEY=VALUE`` on the command line.
         run_dir: folder of the results; by default ``runs/eval-<name>-<NNN>``.
 
     Raises:
-        UsageError: the environment, policy, split or scorer is unknown, or ``run_dir`` is not empty.
-        RunStoppedError: too many episodes failed because of the infrastructure.
+        UsageError: an option is wrong, the environment, policy, split or scorer is unknown, or ``run_dir`` is not
+            empty.
+        RunStoppedError: too many episodes failed because of the infrastructure, or a limit is reached.
 
     Example:
         >>> import tempfile
@@ -175,21 +152,17 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
         >>> result.success, len(result.trajectories)
         (1.0, 2)
     """
-    scoring: Mapping[str, object] = {"kind": scorer} if isinstance(scorer, str) and scorer else dict(scorer or {})
-    options = {
-        "kwargs": dict(kwargs or {}), "episodes": episodes, "repeats": repeats, "split": split, "seed": seed,
-        "scoring": scoring, "temperature": temperature, "max_new_tokens": max_new_tokens,
-        "max_context_tokens": max_context_tokens, "opponent": opponent,
-    }  # fmt: skip
-    given = plan_of(env, policy, {name: value for name, value in options.items() if value is not None})
-    objects = PythonObjects(
-        None if isinstance(env, str) else env, None if isinstance(policy, str) else policy_of(name_of(policy), policy)
-    )
-    effort = Effort(num_envs=num_envs, prices=read_prices(prices) if prices else None)
-    plan, folder = begin(given, None if run_dir is None else as_path("run_dir", run_dir), objects)
+    options = {name: value for name, value in locals().items() if name in _OPTIONS and value not in (None, "")}
+    scoring = {"kind": scorer} if isinstance(scorer, str) and scorer else dict(scorer or {})
+    objects, given = PythonObjects.of(env, policy), plan_of(env, policy, options | {"scoring": scoring})
+    limits = {name: given[name] for name in names_of_options("limit") if name in given}
+    config, folder = begin(given, None if run_dir is None else as_path("run_dir", run_dir), objects)
     with removed_if_nothing_was_played(folder):
-        summary = raising_first_cause(lambda: run_coroutine(play(plan, folder, effort, given=objects)))
+        summary = raising_first_cause(lambda: run_coroutine(play(config, folder, limits, given=objects)))
     return Evaluation(summary=summary, run_dir=folder)
+
+
+_OPTIONS = {part.name for part in fields(EvalConfig)} - {"env", "policy"}
 
 
 def plan_of(env: str | MakeEnv, policy: str | ChoosesAction, given: dict[str, object]) -> dict[str, Any]:
@@ -203,8 +176,9 @@ def plan_of(env: str | MakeEnv, policy: str | ChoosesAction, given: dict[str, ob
     names = env if isinstance(env, str) else name_of(env), policy if isinstance(policy, str) else name_of(policy)
     if isinstance(env, str) and isinstance(policy, str):
         return as_the_run(*names, given, note_on_stderr)
-    run = run_settings(policy) if isinstance(policy, str) else None
-    return {"env": names[0], "policy": names[1], **({} if run is None else run.sampling), **given}
+    if isinstance(policy, str):
+        given = sampled_as_the_run(policy, given, note_on_stderr)
+    return {"env": names[0], "policy": names[1], **given}
 
 
 def _check_callable(argument: str, given: object, expected: str) -> None:
@@ -253,166 +227,171 @@ def name_of(given: Callable[..., object]) -> str:
 
 def begin(
     given: dict[str, Any], run_dir: Path | None, objects: PythonObjects = PythonObjects()
-) -> tuple[EvalPlan, Path]:
-    """Return the plan and the folder of a new evaluation, after checking all arguments.
+) -> tuple[EvalConfig, Path]:
+    """Return the options and the folder of a new evaluation, after checking all arguments.
 
     Raises:
         UsageError: the environment or policy is unknown, or the folder is in use. No folder has been made then.
     """
     env = with_id(given["env"])
-    plan = checked(EvalPlan, {**given, "env": env, "kwargs": plain_arguments(env, given.get("kwargs", {}))})
-    if plan.episodes < 1 or plan.repeats < 1:
-        raise UsageError(f"episodes and repeats must be at least 1, got {plan.episodes} and {plan.repeats}")
-    plan = replace(plan, scoring=asdict(Scoring.read(plan.scoring)) if plan.scoring else {})
-    env_maker(plan, objects)().close()
+    config = checked(EvalConfig, {**given, "env": env, "kwargs": plain_arguments(env, given.get("kwargs", {}))})
+    config = replace(config, scoring=asdict(config.scorers) if config.scoring else {})
+    with closing(env_maker(config, objects)()) as probe:
+        config = with_parts_of(probe, config)
     if objects.make_agent is None:
-        check_policy(plan.policy, plan.sampling)
-    if plan.opponent:
-        check_policy(plan.opponent, plan.sampling)
-    name = plan.env if objects.make_env else id_of(plan.env, plan.kwargs)
+        check_policy(config.policy, config)
+    for other in config.others.values():
+        check_policy(other, replace(config, verify={}))
+    name = config.env if objects.make_env else id_of(config.env, config.kwargs)
     folder = new_run_dir(f"eval-{name.rpartition('/')[2].lower()}", run_dir)
-    write_json(folder / "config.json", keep_files(folder, {"eval": asdict(plan)}))
-    sign(folder)
-    return plan, folder
+    keep_config(folder, {"eval": config.values("env", "size", "model")})
+    return config, folder
 
 
-def env_maker(plan: EvalPlan, given: PythonObjects) -> Callable[[], Env]:
-    """Return a function that makes an instance of the plan's environment."""
+def env_maker(config: EvalConfig, given: PythonObjects) -> Callable[[], Env]:
+    """Return a function that makes an instance of the evaluated environment."""
     if given.make_env is None:
-        return partial(make, id_of(plan.env, plan.kwargs), **plan.kwargs)
+        return partial(make, id_of(config.env, config.kwargs), **config.kwargs)
 
     def checked() -> Env:
         assert given.make_env is not None
-        made = given.make_env(**typed_arguments(plan.env, given.make_env, plan.kwargs))
+        made = given.make_env(**typed_arguments(config.env, given.make_env, config.kwargs))
         if not isinstance(made, Env):
-            raise UsageError(f"{plan.env}() made a {type(made).__name__}, expected a subclass of agentgym.Env")
+            raise UsageError(f"{config.env}() made a {type(made).__name__}, expected a subclass of agentgym.Env")
         return made
 
     return checked
 
 
-def _tasks_of(plan: EvalPlan, make_env: Callable[[], Env], status: Console) -> tuple[list[Task], SamplingPlan]:
+def _tasks_of(config: EvalConfig, make_env: Callable[[], Env], status: Console) -> tuple[list[Task], EvalConfig]:
     """Return the tasks, each repeated as planned, and the sampling settings, including a worked example."""
     probe = make_env()
-    tasks = require_tasks(probe.tasks, plan.split, plan.env)[: plan.episodes]
-    sampling = _with_example(plan, probe)
+    tasks = require_tasks(probe.tasks, config.split, config.env)[: config.episodes]
+    model = _with_example(config, probe)
     probe.close()
-    if len(tasks) < plan.episodes:
-        status.print(f"the split {plan.split} has {len(tasks)} tasks; evaluating on all of them")
-    return [*tasks] * plan.repeats, sampling
+    if len(tasks) < config.episodes:
+        status.print(f"the split {config.split} has {len(tasks)} tasks; evaluating on all of them")
+    return [*tasks] * config.repeats, model
 
 
 async def play(
-    plan: EvalPlan,
+    config: EvalConfig,
     folder: Path,
-    effort: Effort,
+    limits: Mapping[str, Any],
     *,
     resume: bool = False,
     status: Console | None = None,
     bars: Bars = episode_progress,
     given: PythonObjects = PythonObjects(),
+    forfeits_count: bool = False,
 ) -> runner.EvalSummary:
     """Run the planned evaluation and write the episodes and the summary to its folder.
 
     Args:
         status: the console for progress and remarks; by default standard error.
         bars: context manager that shows the progress.
+        forfeits_count: a player that forfeits has lost to the policy; by default its game is void.
     """
     status = status or VisibleConsole(file=sys.stderr, highlight=False)
-    is_new_limit, effort = effort.is_limited, effort.kept_in(folder)
-    prices, budget = effort.prices_in(folder, [plan.policy]), effort.budget(folder)
-    ledger = Ledger(folder, prices, [plan.policy, plan.opponent], budget.count)
-    if not is_new_limit:
-        ledger.count_again()
-    with kept_in(ledger):
-        price = prices.of(plan.policy)
-        return await _play(
-            plan,
+    # only endpoints of other parts are counted, so only those need a price
+    endpoints = [policy for policy in config.others.values() if inner_policy(policy).startswith(ENDPOINT)]
+    spending = Spending(folder, limits, [config.policy, *endpoints])
+    num_envs = spending.limits.num_envs
+    with kept_in(spending.ledger(folder, config.policy, *config.others.values())):
+        make_env = env_maker(config, given)
+        name = config.env if given.make_env else id_of(config.env, config.kwargs)
+        tasks, model = _tasks_of(config, make_env, status)
+        facts = {} if given.make_agent else policy_facts(config.policy)
+        note_versions(
             folder,
-            effort.slots,
-            price=price,
-            budget=budget,
-            resume=resume,
-            status=status,
-            bars=bars,
-            given=given,
+            status,
+            env=name,
+            tasks=digest([[task.id, task.content_hash] for task in tasks]),
+            policy={"name": config.policy, **facts},
+            own_files=journal.own_files(config.values("env", "size", "model")),
         )
+        num_slots = max(1, min(num_envs, len(tasks)))
+        made = given.make_agent
+        if made is None and resume and runner.is_complete(folder, [folder]):
+            made = runner.complete_policy  # a new price, say, needs no endpoint that answers
+        async with AsyncExitStack() as opened:
+            make_agent = made or await opened_in(opened, config.policy, model, num_slots, folder)
+            cast = await cast_of(opened, model, num_slots, forfeits_count=forfeits_count)
+            count = opened.enter_context(bars(status, len(tasks)))
+            own = play_of(spending, replace(config, num_envs=num_envs), make_agent, folder, count, notes_on(status))
+            return await play_tasks(replace(own, resume=resume, roles=cast), tasks, make_env, name)
 
 
-async def _play(  # noqa: PLR0913  (the rest of play, within its ledger)
-    plan: EvalPlan,
-    folder: Path,
-    num_envs: int,
-    *,
-    price: Price | None,
-    budget: Budget,
-    resume: bool,
-    status: Console,
-    bars: Bars,
-    given: PythonObjects,
-) -> runner.EvalSummary:
-    make_env = env_maker(plan, given)
-    name = plan.env if given.make_env else id_of(plan.env, plan.kwargs)
-    tasks, sampling = _tasks_of(plan, make_env, status)
-    _keep_journal(plan, folder, name, tasks, status, given)
-    num_slots = max(1, min(num_envs, len(tasks)))
-    made = given.make_agent
-    if made is None and resume and runner.is_complete(folder, [folder]):
-        made = runner.complete_policy  # a new price, say, needs no endpoint that answers
-    make_agent, close = (made, _nothing) if made else await open_agents(plan.policy, sampling, num_slots, folder=folder)
-    make_opponent, close_opponent = (
-        await open_agents(plan.opponent, replace(sampling, verify={}), num_slots) if plan.opponent else (None, _nothing)
+def with_parts_of(env: Env, config: EvalConfig) -> EvalConfig:
+    """Return the options with roles by the names of the environment's parts; ``player_1`` stands for ``player 1``.
+
+    Raises:
+        UsageError: the environment has no such part, or none is left to the policy; the message names its parts.
+    """
+    parts = parts_of(env)
+    config = replace(config, roles={part_name(name): policy for name, policy in config.roles.items()})
+    if unknown := [part for part in config.roles if part not in parts]:
+        raise UsageError(
+            f"roles.{unknown[0]}: {config.env} has no sub-agent or player of that name; it has "
+            f"{', '.join(parts) or 'none'}"
+        )
+    if isinstance(env, MatchEnv) and parts and not of_policy(env.players, config.others, 0):
+        raise UsageError(f"roles: they play all of {', '.join(env.players)} of {config.env}; leave one to the policy")
+    return config
+
+
+async def cast_of(stack: AsyncExitStack, config: EvalConfig, num_slots: int, *, forfeits_count: bool = False) -> Cast:
+    """Open the policies of other parts, each once, and return the agents of these parts."""
+    settings, made = replace(config, verify={}), dict[str, MakeAgent]()
+    for policy in config.others.values():
+        if policy not in made:
+            made[policy] = await opened_in(stack, policy, settings, num_slots)
+    return {
+        part: RoleAgents(role=part, make_agent=made[policy], loses_by_forfeit=forfeits_count)
+        for part, policy in config.others.items()
+    }
+
+
+async def opened_in(
+    stack: AsyncExitStack, policy: str, model: EvalConfig, num_slots: int, folder: Path | None = None
+) -> MakeAgent:
+    """Return what makes the agents of a policy, whose resources are free when the stack is closed."""
+    make_agent, close = await open_agents(policy, model, num_slots, folder=folder)
+    stack.push_async_callback(close)
+    return make_agent
+
+
+def play_of(
+    spending: Spending, config: EvalConfig, make_agent: MakeAgent, out_dir: Path, *watch: Callable[[Trajectory], None]
+) -> Play:
+    """Return the play of a policy whose episodes count in a budget and are shown to others, too."""
+    # a script has no tokens; those of endpoints that play other parts are in the ledger
+    price = None if is_scripted(config.policy) else spending.prices.of(config.policy)
+    return Play(
+        config=config,
+        make_agent=make_agent,
+        out_dir=out_dir,
+        on_episode=both(spending.budget.at(price), *watch),
+        on_attempt=spending.budget.end_attempt,
+        price=price,
     )
-    pool = EnvPool(make_env, num_envs)
-    notes = EpisodeNotes(lambda text: status.print(text, markup=False, soft_wrap=True))
-    try:
-        with bars(status, len(tasks)) as count:
-            return await runner.evaluate(
-                tasks,
-                pool,
-                make_agent,
-                out_dir=folder,
-                suite_or_env=name,
-                policy=plan.policy,
-                seed=plan.seed,
-                group_config=GroupConfig(group_size=1, min_valid=1, num_envs=num_envs),
-                resume=resume,
-                on_episode=both(count, budget.at(price), notes.watch),
-                on_attempt=budget.end_attempt,
-                opponent=make_opponent,
-                scoring=Scoring.read(plan.scoring),
-                price=price,
-            )
-    finally:
-        await pool.close()
-        await close()
-        await close_opponent()
 
 
-async def _nothing() -> None:
-    pass
+def notes_on(status: Console) -> Callable[[Trajectory], None]:
+    """Return a function that prints remarks about episodes."""
+    return EpisodeNotes(lambda text: status.print(text, markup=False, soft_wrap=True)).watch
 
 
-def _with_example(plan: EvalPlan, env: Env) -> SamplingPlan:
-    """Return the sampling settings, with a worked example for the prompts if the plan asks for one."""
-    if not plan.context.get("example_turns"):
-        return plan.sampling
-    shown = FULL.changed(plan.context).with_example(env).examples
-    return replace(plan.sampling, context={**plan.context, "examples": [asdict(message) for message in shown]})
-
-
-def _keep_journal(
-    plan: EvalPlan, folder: Path, name: str, tasks: list[Task], status: Console, given: PythonObjects
-) -> None:
-    """Record the versions that the evaluation uses, and report which have changed since it began."""
-    facts = {} if given.make_agent else policy_facts(plan.policy)
-    changes = journal.note(
-        folder,
-        env=name,
-        tasks=digest([[task.id, task.content_hash] for task in tasks]),
-        policy={"name": plan.policy, **facts},
-        own_files=journal.own_files(asdict(plan)),
-    )
-    if changes:
+def note_versions(folder: Path, status: Console, **facts: Any) -> None:
+    """Record the versions that an evaluation uses in its journal, and report which have changed since it began."""
+    if changes := journal.note(folder, **facts):
         told = f"note: this evaluation was begun with other versions ({'; '.join(changes)})"
         status.print(told, markup=False, soft_wrap=True)
+
+
+def _with_example(config: EvalConfig, env: Env) -> EvalConfig:
+    """Return the sampling settings, with a worked example for the prompts if the options ask for one."""
+    if not config.context.get("example_turns"):
+        return config
+    shown = FULL.changed(config.context).with_example(env).examples
+    return replace(config, context={**config.context, "examples": [asdict(message) for message in shown]})

@@ -4,44 +4,28 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agentgym.endpoint.harness import HarnessConfig
-from agentgym.engine import SamplingParams
-from agentgym.errors import UsageError, unknown_name
+from agentgym.engine import ENDPOINT
+from agentgym.errors import UsageError
 from agentgym.evals.attempts import Attempts, inner_policy, open_attempts, read_verifier
-from agentgym.evals.policies import POLICIES, named_policy
+from agentgym.evals.config import OF_SERVERS, EvalConfig
+from agentgym.evals.policies import is_scripted
 from agentgym.evals.scoring import Scoring
+from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import FULL
 from agentgym.rollout.journal import file_digest, model_facts, note_remark
-from agentgym.trainers.models.sources import NAMED, check_source, is_source, local_model
+from agentgym.trainers.engines.names import check_agents, check_name
+from agentgym.trainers.engines.vllm.address import SERVED
+from agentgym.trainers.models.sources import local_model
+from agentgym.trainers.placement.agents import open_policy_agents
 from agentgym.visible_text import visible
 
 if TYPE_CHECKING:
     from agentgym.rollout.agent import MakeAgent
-
-ENDPOINT = "openai:"
-SERVED = "vllm:"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingPlan:
-    """Sampling and rendering settings of a model; scripted policies ignore them."""
-
-    temperature: float = 1.0
-    max_new_tokens: int = 64
-    max_thinking_tokens: int = 0
-    max_context_tokens: int = 0
-    chat: dict[str, object] = field(default_factory=dict)
-    """Changes to the rendering of conversations that the model was trained with."""
-    context: dict[str, object] = field(default_factory=dict)
-    """Changes to the context settings that the model was trained with."""
-    harness: dict[str, object] = field(default_factory=dict)
-    """Settings of the agent program that runs the episode (``HarnessConfig``); empty for agentgym's own loop."""
-    verify: dict[str, object] = field(default_factory=dict)
-    """Settings of the scorer that chooses among several attempts (``best:``, ``retry:``, ``summary:``)."""
 
 
 def note_on_stderr(text: str) -> None:
@@ -49,17 +33,7 @@ def note_on_stderr(text: str) -> None:
     print(visible(text), file=sys.stderr)
 
 
-def is_scripted(policy: str) -> bool:
-    """Return True for a policy without a model: a registered name, ``file.py:name`` or ``module:name``."""
-    policy = inner_policy(policy)
-
-    source, colon, name = policy.rpartition(":")
-    is_dotted = all(part.isidentifier() for part in source.split("."))
-    is_own = bool(colon) and name.isidentifier() and (source.endswith(".py") or is_dotted)
-    return (is_own and source not in ("openai", "pypi", "vllm")) or (not colon and policy in POLICIES)
-
-
-def check_policy(policy: str, plan: SamplingPlan) -> None:
+def check_policy(policy: str, plan: EvalConfig) -> None:
     """Raise an error if a name is no policy, or if the policy does not support the plan.
 
     Raises:
@@ -69,38 +43,33 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
     """
     from agentgym.api.run_dirs import need_train_extra
 
+    FULL.changed(plan.context)  # wrong keys are refused before a model is loaded
+    ChatConfig().changed(plan.chat)
     plan = _check_attempts(policy, plan)
     policy = inner_policy(policy)
     if plan.harness:
         _check_harness(policy, plan)
     if is_scripted(policy):
-        named_policy(policy)
+        check_agents(policy)
         return
     if policy.startswith(ENDPOINT):
         from agentgym.trainers.engines.openai.endpoint import parse_endpoint
 
         endpoint = parse_endpoint(policy.removeprefix(ENDPOINT))
         is_example = endpoint.tools == "text" and set(plan.context) <= {"example_turns", "examples"}
-        if plan.chat or plan.max_context_tokens or (plan.context and not is_example) or plan.max_thinking_tokens:
+        if any(getattr(plan, name) for name in OF_SERVERS if name != "context" or not is_example):
             raise UsageError(
                 "an endpoint renders conversations and reads calls itself; leave out --codec, chat.KEY=VALUE, "
                 "context.KEY=VALUE, --max-context-tokens and --max-thinking-tokens, and set them where the server is "
                 "started (context.example_turns works with openai:URL?tools=text)"
             )
         return
+    check_name(policy)  # a misspelt name is told first
     need_train_extra("evaluating a model")
-    model = policy
-    if policy.startswith(SERVED):
-        from agentgym.trainers.placement.served import parse_served
-
-        model = parse_served(policy.removeprefix(SERVED)).model
-    if not is_source(model):
-        hint = f"or file.py:NAME, {ENDPOINT}URL, {SERVED}URL; models: a folder, a GGUF file, pypi:PACKAGE, a hub name"
-        raise unknown_name("policy", model, (*POLICIES, *NAMED), hint)
-    check_source(model)
+    check_agents(policy)
 
 
-def _check_attempts(policy: str, plan: SamplingPlan) -> SamplingPlan:
+def _check_attempts(policy: str, plan: EvalConfig) -> EvalConfig:
     """Check the settings of a policy with several attempts, and return the plan of a single attempt."""
     how = Attempts.read(policy)
     if how is None:
@@ -114,7 +83,7 @@ def _check_attempts(policy: str, plan: SamplingPlan) -> SamplingPlan:
     return replace(plan, verify={})
 
 
-def _check_harness(policy: str, plan: SamplingPlan) -> None:
+def _check_harness(policy: str, plan: EvalConfig) -> None:
     harness = HarnessConfig.of(plan.harness)
     if not harness.name:
         if "name" not in plan.harness:
@@ -128,9 +97,13 @@ def _check_harness(policy: str, plan: SamplingPlan) -> None:
     harness.require_packages()
 
 
+async def nothing() -> None:
+    """Free the resources of a policy that has none."""
+
+
 async def open_agents(
     policy: str,
-    plan: SamplingPlan,
+    plan: EvalConfig,
     num_slots: int,
     say: Callable[[str], None] = note_on_stderr,
     folder: Path | None = None,
@@ -151,9 +124,9 @@ async def open_agents(
     if folder is not None:
         say = _kept_in(folder, say)
     if (how := Attempts.read(policy)) is None:
-        return await _open_policy(policy, plan, num_slots, say)
+        return await open_policy_agents(policy, plan, num_slots, say)
     await Scoring.read(plan.verify).check_ready()
-    inner, close_inner = await _open_policy(how.policy, replace(plan, verify={}), num_slots, say)
+    inner, close_inner = await open_policy_agents(how.policy, replace(plan, verify={}), num_slots, say)
     player = open_attempts(inner, how, plan.verify, folder)
 
     async def close() -> None:
@@ -173,58 +146,6 @@ def _kept_in(folder: Path, say: Callable[[str], None]) -> Callable[[str], None]:
     return keep
 
 
-async def _open_policy(
-    policy: str, plan: SamplingPlan, num_slots: int, say: Callable[[str], None]
-) -> tuple[MakeAgent, Callable[[], Awaitable[None]]]:
-    """Return the same as :func:`open_agents`, for a policy that makes one attempt."""
-
-    async def nothing() -> None:
-        pass
-
-    if is_scripted(policy):
-        return named_policy(policy), nothing
-    sampling = SamplingParams(
-        temperature=plan.temperature,
-        max_new_tokens=plan.max_new_tokens,
-        max_thinking_tokens=plan.max_thinking_tokens,
-    )
-    if policy.startswith(ENDPOINT):
-        from agentgym.trainers.engines.openai.endpoint import parse_endpoint
-        from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents
-
-        client = OpenAIClient(parse_endpoint(policy.removeprefix(ENDPOINT)), num_slots, say=say)
-        try:
-            await client.check()
-        except UsageError:
-            await client.close()
-            raise
-        return endpoint_agents(client, sampling, FULL.changed(plan.context).examples), client.close
-    from agentgym.trainers.placement.policy import open_policy
-
-    changes: dict[str, Any] = {
-        "max_context_tokens": plan.max_context_tokens,
-        "chat": plan.chat,
-        "context": plan.context,
-    }
-    if policy.startswith(SERVED):
-        from agentgym.trainers.placement.served import open_served, parse_served
-
-        opened = await open_served(parse_served(policy.removeprefix(SERVED)), **changes, say=say)
-    else:
-        opened = open_policy(policy, num_slots=num_slots, **changes, say=say)
-    for note in opened.renderer.notes:
-        say(f"note: {note}")
-    if not plan.harness.get("name"):
-        return opened.agents(sampling), opened.engine.close
-    agents = opened.agents(sampling, HarnessConfig.of(plan.harness))
-
-    async def close() -> None:
-        await agents.close()  # type: ignore[attr-defined]
-        await opened.engine.close()
-
-    return agents, close
-
-
 def policy_facts(policy: str) -> dict[str, str]:
     """Return facts that identify a policy in an evaluation's journal: digests of a model's files or of a script.
 
@@ -238,7 +159,7 @@ def policy_facts(policy: str) -> dict[str, str]:
         return {}
     model = policy
     if policy.startswith(SERVED):
-        from agentgym.trainers.placement.served import parse_served
+        from agentgym.trainers.engines.vllm.address import parse_served
 
         model = parse_served(policy.removeprefix(SERVED)).model
     folder = Path(local_model(model))

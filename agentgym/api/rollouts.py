@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from contextlib import AsyncExitStack, closing
 
-from agentgym.api.evaluation import ChoosesAction, EvalPlan, MakeEnv, name_of, plan_of
-from agentgym.api.policies import SamplingPlan, check_policy, open_agents
+from agentgym.api.evaluation import (
+    ChoosesAction,
+    MakeEnv,
+    PythonObjects,
+    cast_of,
+    env_maker,
+    opened_in,
+    plan_of,
+    with_parts_of,
+)
+from agentgym.api.policies import check_policy
 from agentgym.env.worker_thread import run_coroutine
 from agentgym.errors import UsageError, raising_first_cause
-from agentgym.evals.policies import policy_of
-from agentgym.registry import id_of, make
+from agentgym.evals.config import EvalConfig
+from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import EnvPool
+from agentgym.settings import checked
 from agentgym.types import Task, TrajectoryGroup
 
 
@@ -29,6 +39,7 @@ def collect_rollouts(  # noqa: PLR0913  (one per setting)
     max_new_tokens: int | None = None,
     max_context_tokens: int | None = None,
     opponent: str = "",
+    roles: Mapping[str, str] | None = None,
     num_envs: int = 32,
 ) -> tuple[TrajectoryGroup, ...]:
     """Run ``group_size`` episodes of each task and return them, one group per task. Write no files.
@@ -46,7 +57,8 @@ def collect_rollouts(  # noqa: PLR0913  (one per setting)
         split: ``train``, ``valid`` or ``test``, if ``tasks`` is a number.
         group_size: episodes per task.
         seed: seed of the policy's sampling.
-        temperature, max_new_tokens, max_context_tokens, opponent: as in :func:`~agentgym.api.evaluation.evaluate`.
+        temperature, max_new_tokens, max_context_tokens, opponent, roles: as in
+            :func:`~agentgym.api.evaluation.evaluate`.
         num_envs: episodes played at the same time.
 
     Raises:
@@ -58,20 +70,18 @@ def collect_rollouts(  # noqa: PLR0913  (one per setting)
         >>> [len(group.valid) for group in groups], groups[0].trajectories[0].reward
         ([3, 3], 1.0)
     """
-    lengths = {"max_new_tokens": max_new_tokens, "max_context_tokens": max_context_tokens}
-    options = {"kwargs": dict(kwargs or {}), "temperature": temperature, **lengths}
-    plan = EvalPlan(**plan_of(env, policy, {name: value for name, value in options.items() if value is not None}))
-    make_env = (
-        partial(make, id_of(env, plan.kwargs), **plan.kwargs) if isinstance(env, str) else partial(env, **plan.kwargs)
-    )
-    chosen, sampling = _chosen(make_env, tasks, split), plan.sampling
-    for named in (policy, opponent):
-        if isinstance(named, str) and named:
-            check_policy(named, sampling)
-    config = GroupConfig(group_size=group_size, min_valid=1, num_envs=num_envs)
-    return raising_first_cause(
-        lambda: run_coroutine(_collect(make_env, policy, opponent, chosen, sampling, config, seed))
-    )
+    asked: dict[str, object] = {"kwargs": kwargs, "temperature": temperature, "max_new_tokens": max_new_tokens}
+    asked |= {"max_context_tokens": max_context_tokens, "opponent": opponent or None, "roles": roles, "seed": seed}
+    given = plan_of(env, policy, {name: value for name, value in asked.items() if value is not None})
+    config, objects = checked(EvalConfig, given), PythonObjects.of(env, policy)
+    make_env = env_maker(config, objects)
+    chosen = _chosen(make_env, tasks, split)
+    with closing(make_env()) as probe:
+        config = with_parts_of(probe, config)
+    for named in (*([] if objects.make_agent else [config.policy]), *config.others.values()):
+        check_policy(named, config)
+    group = GroupConfig(group_size=group_size, min_valid=1, num_envs=num_envs)
+    return raising_first_cause(lambda: run_coroutine(_collect(make_env, objects.make_agent, chosen, config, group)))
 
 
 def _chosen(make_env: MakeEnv, tasks: int | Sequence[Task], split: str) -> Sequence[Task]:
@@ -92,34 +102,12 @@ def _chosen(make_env: MakeEnv, tasks: int | Sequence[Task], split: str) -> Seque
 
 
 async def _collect(
-    make_env: MakeEnv,
-    policy: str | ChoosesAction,
-    opponent: str,
-    tasks: Sequence[Task],
-    sampling: SamplingPlan,
-    config: GroupConfig,
-    seed: int,
+    make_env: MakeEnv, made: MakeAgent | None, tasks: Sequence[Task], config: EvalConfig, group: GroupConfig
 ) -> tuple[TrajectoryGroup, ...]:
-    num_slots = min(config.num_envs, len(tasks) * config.group_size)
-    opened = []
+    num_slots = min(group.num_envs, len(tasks) * group.group_size)
     pool = EnvPool(make_env, num_slots)
-    try:
-        if isinstance(policy, str):
-            opened.append(await open_agents(policy, sampling, num_slots))
-            make_agent = opened[-1][0]
-        else:
-            make_agent = policy_of(name_of(policy), policy)
-        if opponent:
-            opened.append(await open_agents(opponent, sampling, num_slots))
-        return await run_groups(
-            list(enumerate(tasks)),
-            pool,
-            make_agent,
-            config,
-            seed=seed,
-            opponent=opened[-1][0] if opponent else None,
-        )
-    finally:
-        await pool.close()
-        for _, close in opened:
-            await close()
+    async with AsyncExitStack() as opened:
+        opened.push_async_callback(pool.close)
+        make_agent = made or await opened_in(opened, config.policy, config, num_slots)
+        cast = await cast_of(opened, config, num_slots)
+        return await run_groups([*enumerate(tasks)], pool, make_agent, group, seed=config.seed, roles=cast)

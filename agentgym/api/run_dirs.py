@@ -58,12 +58,12 @@ def new_run_dir(name: str, wanted: Path | None = None, root: Path = Path("runs")
 
 
 @contextmanager
-def removed_if_nothing_was_played(folder: Path) -> Iterator[None]:
-    """Remove the folder of an evaluation that fails before its first episode has ended."""
+def removed_if_nothing_was_played(folder: Path, *, is_new: bool = True) -> Iterator[None]:
+    """Remove the folder of a new evaluation that fails before its first episode has ended."""
     try:
         yield
     except Exception:
-        if not any(path.stat().st_size for path in folder.rglob("episodes.jsonl")):
+        if is_new and not any(path.stat().st_size for path in folder.rglob("episodes.jsonl")):
             shutil.rmtree(folder)
         raise
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentgym.api.changes import plain_changes, plain_values
 from agentgym.api.run_dirs import as_path, need_train_extra, new_run_dir
-from agentgym.api.sweep_runs import Job, run_jobs
+from agentgym.api.sweep_runs import SweepJob, run_jobs
 from agentgym.api.trust import require_trust
-from agentgym.canonical import digest, shell_word, strict_json
+from agentgym.canonical import digest, is_whole, shell_word, strict_json
 from agentgym.errors import ConfigError, CorruptDataError, RunStoppedError, UsageError
 from agentgym.progress import StatusConsole
 from agentgym.rollout.folder_lock import locked
@@ -117,9 +118,9 @@ class SweepResult:
 
 def sweep(
     recipe: str,
-    axes: Mapping[str, Sequence[object]],
+    axes: Mapping[str, Iterable[object]],
     *,
-    seeds: Sequence[int] = (0,),
+    seeds: Iterable[int] = (0,),
     changes: Mapping[str, object] | None = None,
     sweep_dir: str | Path | None = None,
     jobs: int = 0,
@@ -138,13 +139,15 @@ def sweep(
         jobs: runs at the same time; 0 for as many as the cores or GPUs allow.
 
     Raises:
-        UsageError: the recipe or a key is unknown, or nothing varies.
+        UsageError: the recipe or a key is unknown, a value cannot be stored, or nothing varies.
         ConfigError: a value is wrong, or values of a combination do not fit together.
         RunStoppedError: a run failed; :func:`resume_sweep` continues.
     """
     need_train_extra("training")
-    plan = plan_of(recipe, axes, seeds, changes or {})
-    return run_sweep(plan, begin(plan, None if sweep_dir is None else as_path("sweep_dir", sweep_dir)), jobs)
+    most = _checked_jobs(jobs)
+    varied = {key: plain_values(key, values) for key, values in plain_changes("axes", axes, several=True).items()}
+    plan = plan_of(recipe, varied, plain_values("seeds", seeds), plain_changes("changes", changes))
+    return run_sweep(plan, begin(plan, None if sweep_dir is None else as_path("sweep_dir", sweep_dir)), most)
 
 
 def resume_sweep(sweep_dir: str | Path, *, jobs: int = 0) -> SweepResult:
@@ -155,28 +158,33 @@ def resume_sweep(sweep_dir: str | Path, *, jobs: int = 0) -> SweepResult:
         RunStoppedError: a run failed.
     """
     need_train_extra("training")
-    folder = as_path("sweep_dir", sweep_dir)
-    return run_sweep(open_sweep(folder), folder, jobs)
+    folder, most = as_path("sweep_dir", sweep_dir), _checked_jobs(jobs)
+    return run_sweep(open_sweep(folder), folder, most)
 
 
-def plan_of(
-    recipe: str, axes: Mapping[str, Sequence[object]], seeds: Sequence[int], changes: Mapping[str, object]
-) -> SweepPlan:
+def _checked_jobs(jobs: object) -> int:
+    if is_whole(jobs) and jobs >= 0:
+        return jobs
+    raise UsageError(f"jobs={jobs!r} is not a number of runs; 0 takes as many as the cores or GPUs allow")
+
+
+def plan_of(recipe: str, axes: Mapping[str, Any], seeds: Sequence[Any], changes: Mapping[str, object]) -> SweepPlan:
     """Return the plan of a sweep after checking that it varies something and repeats nothing.
 
     Raises:
         UsageError: nothing varies, a value is given twice, or there are too many runs.
     """
     for key, values in {**axes, "seeds": seeds}.items():
-        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
-            raise UsageError(f"{key} is {values!r}, expected a list of values")
         written = [strict_json(value) for value in values]
         if twice := next((text for text in written if written.count(text) > 1), None):
             raise UsageError(f"{key} has {twice} twice; two runs of one seed are not two seeds")
     if wrong := [seed for seed in seeds if not isinstance(seed, int) or isinstance(seed, bool)]:
         raise UsageError(f"seeds={wrong[0]!r} is not a whole number; write seeds=0,1,2 or seeds=0..4")
-    if "seed" in changes or "seed" in axes:
-        raise UsageError("seed is an axis of every sweep; write seeds=0,1,2 or seeds=0..4")
+    if {"seed", "seeds"} & {*changes, *axes}:
+        raise UsageError("seed is an axis of every sweep; write seeds=0,1,2 or seeds=0..4, in Python seeds=range(5)")
+    if both := [(key, axis) for key in changes for axis in axes if f"{key}.".startswith(f"{axis}.")]:
+        key, axis = both[0]
+        raise UsageError(f"{key} is set for all runs, and the values of {axis} would replace it; leave out one of them")
     number = len(seeds)
     for values in axes.values():
         number *= len(values)
@@ -320,10 +328,10 @@ def run_sweep(plan: SweepPlan, folder: Path, jobs: int = 0) -> SweepResult:
     return SweepResult(sweep_dir=str(folder), runs=finished)
 
 
-def _jobs(plan: SweepPlan, folder: Path) -> list[Job]:
+def _jobs(plan: SweepPlan, folder: Path) -> list[SweepJob]:
     """Return the jobs of a sweep, those of warm starts first."""
     starts = [
-        Job(
+        SweepJob(
             name=name,
             folder=folder / "starts" / name,
             begin=(plan.recipe, *_words({**run.changes, "num_steps": 0})),
@@ -336,7 +344,7 @@ def _jobs(plan: SweepPlan, folder: Path) -> list[Job]:
         start = ("--resume", str(folder / "starts" / run.start))
         begun = (*start, *words) if run.start else (plan.recipe, *words)
         runs.append(
-            Job(
+            SweepJob(
                 name=run.name,
                 folder=folder / "runs" / run.name,
                 begin=begun,

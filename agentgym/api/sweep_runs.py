@@ -25,7 +25,7 @@ _USAGE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class SweepJob:
     """One training run."""
 
     name: str
@@ -55,7 +55,7 @@ class Job:
 
 
 def run_jobs(
-    jobs: Sequence[Job], logs: Path, most: int, status: Console, devices: Sequence[str] = ()
+    jobs: Sequence[SweepJob], logs: Path, most: int, status: Console, devices: Sequence[str] = ()
 ) -> dict[str, str]:
     """Run what has not finished, at most ``most`` jobs at the same time, and return why jobs failed, by their names.
 
@@ -71,7 +71,7 @@ def run_jobs(
 
     done = {job.name for job in jobs if is_finished(job.folder)}
     waiting = [job for job in jobs if job.name not in done]
-    running: dict[str, tuple[Job, subprocess.Popen[bytes], int]] = {}
+    running: dict[str, tuple[SweepJob, subprocess.Popen[bytes], int]] = {}
     failed: dict[str, str] = {}
     if done:
         status.print(f"{len(done)} of {len(jobs)} runs have finished already", highlight=False)
@@ -102,7 +102,7 @@ def run_jobs(
     return failed | {job.name: "not begun" for job in jobs if job.name not in done | set(failed)}
 
 
-def _start(job: Job, logs: Path, slot: int, devices: Sequence[str]) -> subprocess.Popen[bytes]:
+def _start(job: SweepJob, logs: Path, slot: int, devices: Sequence[str]) -> subprocess.Popen[bytes]:
     (logs / job.name).mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "agentgym", "train", *job.words()]
     return start_watched(command, _variables(os.environ, slot, devices), logs / job.name, work_dir=Path.cwd())

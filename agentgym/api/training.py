@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentgym.api.changes import plain_changes
 from agentgym.api.run_dirs import as_path, need_train_extra, new_run_dir
 from agentgym.api.trust import require_trust
 from agentgym.errors import UsageError, raising_first_cause
@@ -35,17 +36,13 @@ def train(
         ConfigError: a value is wrong, or values do not fit together.
         RunStoppedError: the run stopped itself; :func:`resume` continues it.
     """
-    if changes is not None and not hasattr(changes, "items"):
-        raise UsageError(
-            f"changes must be a dictionary of paths and values, as in {{'env.id': 'Guess-v0'}}, not a "
-            f"{type(changes).__name__}"
-        )
+    given = plain_changes("changes", changes)
     need_train_extra("training")
     from agentgym.trainers.config.overrides import apply_changes
     from agentgym.trainers.models.sources import check_source
     from agentgym.trainers.recipes import load_recipe
 
-    config = apply_changes(load_recipe(recipe), changes or {})
+    config = apply_changes(load_recipe(recipe), given)
     check_source(config.model.path)
     folder = new_run_dir(config.recipe, None if run_dir is None else as_path("run_dir", run_dir))
     return _run(config, folder, resume=False)
@@ -83,8 +80,8 @@ def resume(
     require_trust(folder)
     if changes and branch_dir is None:
         raise UsageError(f"a resumed run keeps its values of {', '.join(changes)}; branch_dir=NEW makes a branch")
-    given = {} if num_steps is None else {"num_steps": num_steps}
-    config = apply_changes(load_config(folder / "config.json"), {**(changes or {}), **given})
+    given = plain_changes("changes", changes) | ({} if num_steps is None else {"num_steps": num_steps})
+    config = apply_changes(load_config(folder / "config.json"), given)
     if branch_dir is not None:
         target = new_run_dir(config.recipe, as_path("branch_dir", branch_dir))
         branch(folder, target, config)

@@ -10,14 +10,17 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from agentgym.api.policies import ENDPOINT
 from agentgym.canonical import shell_word
 from agentgym.cli.grid import Grid
 from agentgym.cli.output import Output
+from agentgym.engine import ENDPOINT
 from agentgym.evals.episodes import read_rows
 from agentgym.evals.prices import cost_text
 from agentgym.evals.repeats import repeat_texts
 from agentgym.evals.runner import EvalSummary
+
+_GAP = 2
+"""Blanks between two values, and between two columns."""
 
 
 def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
@@ -32,7 +35,9 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
     num_evidence = summary.num_episodes - summary.num_failed
     played = f"{num_evidence} episodes" + (f" of {summary.num_tasks} tasks" if summary.repeats else "")
     table.add_row("[bold]success[/]", f"[bold green]{summary.success:.1%}[/]  {interval}, {played}")
-    for title, values in repeat_lines(summary.repeats):
+    titles = [title for title, _ in repeat_texts(summary.repeats)]
+    width = out.console.width - max(map(len, ("environment", *titles))) - _GAP
+    for title, values in repeat_lines(summary.repeats, width):
         table.add_row(f"[bold]{title}[/]", values)
     if summary.mean_score is not None:
         table.add_row("[bold]score[/]", f"{summary.mean_score:.3f}")
@@ -67,11 +72,11 @@ def cost_line(summary: EvalSummary) -> str:
     """Return the cost of valid episodes and the money spent in all; empty for a policy that has no price."""
     if summary.cost is None and summary.spent is None:
         is_endpoint = ENDPOINT in summary.policy  # a local model has no price
-        why = "no --prices" if summary.counts_tokens else "the endpoint reports no token counts"
+        why = "no price for the policy in --prices" if summary.counts_tokens else "the endpoint reports no token counts"
         return f"– ({why})" if is_endpoint else ""
     told = f"{cost_text(summary.mean_cost)} per valid episode, {cost_text(summary.cost)} for all of them"
     if summary.cost is None:
-        why = "no --prices for the policy" if summary.counts_tokens else "the endpoint reports no token counts"
+        why = "no price for the policy in --prices" if summary.counts_tokens else "the endpoint reports no token counts"
         told = f"– ({why})"
     if summary.spent is not None:
         told += f"; spent in all: {summary.spent_text}"
@@ -105,14 +110,31 @@ def return_text(summary: EvalSummary) -> str:
     return f"{summary.mean_return:.3g}  95 % interval {low:.3g} to {high:.3g}"
 
 
-def repeat_lines(repeats: dict[str, dict[str, float]]) -> list[tuple[str, str]]:
-    """Return the statistics of repeated episodes per task as lines of a table.
+def repeat_lines(repeats: dict[str, dict[str, float]], width: int = 1_000) -> list[tuple[str, str]]:
+    """Return the statistics of repeated episodes per task as lines of a table, which end between two values.
+
+    Args:
+        repeats: the statistics, see :func:`~agentgym.evals.repeats.repeats_of`.
+        width: most characters of a line.
 
     Example:
         >>> repeat_lines({"pass_at": {"1": 0.5, "2": 0.75}, "majority": {"2": 0.5}})
         [('pass@k', '1: 50.0%  2: 75.0%'), ('majority of k', '2: 50.0%')]
     """
-    return [(title, "  ".join(f"{k}: {value}" for k, value in values)) for title, values in repeat_texts(repeats)]
+    return [
+        (title, _folded([f"{k}: {value}" for k, value in values], width)) for title, values in repeat_texts(repeats)
+    ]
+
+
+def _folded(texts: Sequence[str], width: int) -> str:
+    """Join texts by two blanks and, where a line would become too long, by a line break."""
+    lines = [texts[0]]
+    for text in texts[1:]:
+        if len(lines[-1]) + _GAP + len(text) <= width:
+            lines[-1] += " " * _GAP + text
+        else:
+            lines.append(text)
+    return "\n".join(lines)
 
 
 def types_table(summary: EvalSummary) -> Grid:

@@ -73,7 +73,7 @@ def state_of(run_dir: Path) -> dict[str, Any]:
         return {"version": version_of(run_dir), "now": [("state", f"cannot be read now: {error}", True)]}
 
 
-class _Server(uvicorn.Server):
+class _LiveServer(uvicorn.Server):
     """A server that ends its streams before it waits for connections to close."""
 
     ended: threading.Event
@@ -98,6 +98,6 @@ def serve(run_dir: Path, megabytes: float, port: int, token: str, say: Callable[
     bound_port = listening.getsockname()[1]
     access = Access(token=token, open_paths=(), cookie=f"agentgym-{bound_port}")
     say(f"http://127.0.0.1:{bound_port}" + (f"/?token={token}" if token else ""))
-    server = _Server(uvicorn.Config(WebGuard(app, access), log_level="warning"))
+    server = _LiveServer(uvicorn.Config(WebGuard(app, access), log_level="warning"))
     server.ended = ended
     server.run(sockets=[listening])

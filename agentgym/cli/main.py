@@ -29,6 +29,7 @@ _COMMANDS = {
     "play": "play:play",
     "eval": "eval:eval_",
     "compare": "compare:compare",
+    "cross-play": "cross_play:cross_play",
     "train": "train:train",
     "sweep": "sweep:sweep",
     "table": "table:table",
@@ -78,7 +79,20 @@ def _build(name: str) -> Any:
         alone.add_typer(found, name=name)
     else:
         alone.command(name, context_settings=_SETTINGS.get(name))(found)
-    return typer.main.get_group(alone).commands[name]
+    command = typer.main.get_group(alone).commands[name]
+    _keep_brackets(command)
+    return command
+
+
+def _keep_brackets(command: Any) -> None:
+    """Escape the brackets in the help of a command's options, such as ``[default: all]``, which rich takes for markup
+    and leaves out.
+    """
+    for parameter in command.params:
+        if parameter.help:
+            parameter.help = parameter.help.replace("[", r"\[")
+    for member in getattr(command, "commands", {}).values():
+        _keep_brackets(member)
 
 
 class _Commands(TyperGroup):

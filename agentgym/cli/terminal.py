@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -20,7 +23,7 @@ from agentgym.env.time_limit import time_limit
 from agentgym.errors import EnvError, UsageError, boundary
 from agentgym.rollout.request import EpisodeLimits
 from agentgym.tool import usage
-from agentgym.types import Message, Observation, ToolCall
+from agentgym.types import ImagePart, Message, Observation, ToolCall
 from agentgym.visible_text import visible
 
 COMMANDS = {
@@ -52,6 +55,7 @@ class Game:
         self._rewards: list[float] = []
         self._past: list[Snapshot] = []
         self.observation: Observation = ()
+        self._pictures: list[Path] = []
 
     def begin(self) -> None:
         """Reset the environment and show the first observation."""
@@ -62,7 +66,7 @@ class Game:
             self.observation, _ = self.env.reset(options={"task": task})
         limit = f", at most {self.env.max_turns} turns" if self.env.max_turns else ""
         title = f"[bold]{escape(self.env.env_id)}[/]  task {escape(task.id)}{limit}"
-        self.console.print(Panel(_text_of(self.observation), title=title, title_align="left", border_style="cyan"))
+        self.console.print(Panel(self._shown(), title=title, title_align="left", border_style="cyan"))
 
     def step(self, action: Message) -> None:
         """Take a turn and show its result."""
@@ -105,13 +109,24 @@ class Game:
             "num_turns": len(self._rewards),
         }
 
+    def _shown(self) -> Text:
+        """Return the observation's text, with the file into which each of its pictures is written."""
+        lines = [message.text for message in self.observation]
+        parts = [part for message in self.observation if isinstance(message.content, tuple) for part in message.content]
+        for picture in (part for part in parts if isinstance(part, ImagePart)):
+            folder = self._pictures[-1].parent if self._pictures else Path(tempfile.mkdtemp(prefix="agentgym-play-"))
+            self._pictures.append(folder / f"{len(self._pictures) + 1}.png")
+            self._pictures[-1].write_bytes(base64.b64decode(picture.png_base64))
+            lines.append(f"picture {len(self._pictures)}: {self._pictures[-1]}")
+        return Text(visible("\n".join(lines)))
+
     def _show_turn(self, info: dict[str, Any]) -> None:
         parts = " ".join(f"{part.name} {part.value:+.4g}" for part in info["reward_parts"])
         notes = [f"turn {len(self._rewards)}", *([parts] if parts else [])]
         notes += [] if info["is_valid"] else ["not possible"]
         self.console.print(
             Panel(
-                _text_of(self.observation),
+                self._shown(),
                 title=escape(", ".join(notes)),
                 title_align="left",
                 border_style="blue" if info["is_valid"] else "yellow",
@@ -170,7 +185,7 @@ def _obey(game: Game, command: str) -> None:
 def _show_help(game: Game) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     for tool in game.env.tools:
-        table.add_row(f"[green]{escape(usage(tool))}[/]", escape(tool.description))
+        table.add_row(f"[green]{escape(usage(tool, has_values=True))}[/]", escape(tool.description))
     for name, what in COMMANDS.items():
         table.add_row(f"[bold]{name}[/]", what)
     game.console.print(table)
@@ -236,7 +251,3 @@ def _shown(action: Message, game: Game) -> str:
         calls = []
     lines = [*filter(None, [action.text]), *(format_call(one, tools) for one in calls)]
     return visible("\n".join(lines)) or "(nothing)"
-
-
-def _text_of(observation: Observation) -> Text:
-    return Text(visible("\n".join(message.text for message in observation)))

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from agentgym.errors import RunStoppedError
-from agentgym.evals.prices import Price, cost_text, count_tokens
+from agentgym.canonical import read_json, shell_word
+from agentgym.errors import ConfigError, CorruptDataError, RunStoppedError, UsageError
+from agentgym.evals.config import EvalConfig
+from agentgym.evals.episodes import write_json
+from agentgym.evals.ledger import Ledger
+from agentgym.evals.policies import is_scripted
+from agentgym.evals.prices import Price, Prices, cost_text, count_tokens, read_prices, saved_prices
+from agentgym.settings import checked
 from agentgym.types import Trajectory
+
+LIMITS_FILE = "effort.json"
 
 
 @dataclass(slots=True)
@@ -86,6 +96,65 @@ class Budget:
             "1 episode, which is kept" if self._num_episodes == 1 else f"{self._num_episodes} episodes, which are kept"
         )
         return RunStoppedError(f"the budget of {what} is spent after {episodes}{go_on}")
+
+
+@dataclass(slots=True)
+class Spending:
+    """The limits and the prices of an evaluation, which its folder keeps for the commands that resume it.
+
+    Args:
+        folder: folder of the evaluation.
+        given: the limits that this command was given. They replace those that the folder keeps.
+        policies: policies to evaluate.
+
+    Raises:
+        UsageError: the cost is limited, and a policy that samples tokens has no price.
+        CorruptDataError: the kept limits or prices cannot be read.
+    """
+
+    folder: Path
+    given: Mapping[str, Any]
+    policies: Sequence[str]
+    limits: EvalConfig = field(init=False)
+    prices: Prices = field(init=False)
+    budget: Budget = field(init=False)
+    _kept: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._kept = self._read() | {name: value for name, value in self.given.items() if name != "prices"}
+        self.limits = limits = checked(EvalConfig, self._kept)
+        self._keep()
+        go_on = f"agentgym eval --resume {shell_word(self.folder)}"
+        self.budget = Budget(limits.max_minutes, limits.max_tokens, go_on, limits.max_cost, self._lift)
+        prices = self.given.get("prices")
+        self.prices = read_prices(prices) if prices else saved_prices(self.folder)
+        for policy in self.policies if limits.max_cost else ():
+            if not is_scripted(policy) and self.prices.of(policy) is None:
+                raise UsageError(f"--max-cost needs the price of {policy}: give --prices IN,OUT or a file")
+        self.prices.save(self.folder)
+
+    def ledger(self, folder: Path, *policies: str) -> Ledger:
+        """Return the ledger in a folder. What earlier commands spent counts, unless this one was given a new limit."""
+        ledger = Ledger(folder, self.prices, policies, self.budget.count)
+        if not (self.given.get("max_tokens") or self.given.get("max_cost")):
+            ledger.count_again()
+        return ledger
+
+    def _read(self) -> dict[str, Any]:
+        path = self.folder / LIMITS_FILE
+        try:
+            kept = read_json(path.read_text(encoding="utf-8")) if path.is_file() else {}
+            checked(EvalConfig, kept)
+        except (OSError, ValueError, ConfigError) as error:
+            raise CorruptDataError(f"{path} cannot be read ({error})") from error
+        return dict(kept)
+
+    def _keep(self) -> None:
+        write_json(self.folder / LIMITS_FILE, self._kept)
+
+    def _lift(self, name: str) -> None:
+        self._kept.pop(name, None)
+        self._keep()
 
 
 def both(*calls: Callable[[Trajectory], None]) -> Callable[[Trajectory], None]:

@@ -10,8 +10,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from agentgym.canonical import digest, read_json, shell_word
+from agentgym.canonical import digest, shell_word
 from agentgym.errors import CorruptDataError, UsageError
+from agentgym.evals.config import EvalConfig, read_config
 from agentgym.evals.episodes import Key, key_of, read_rows
 from agentgym.evals.statistics import (
     detectable_difference,
@@ -25,7 +26,7 @@ from agentgym.evals.suite_runner import SUITE_FILE, load_saved, part_dir
 from agentgym.rollout import journal
 from agentgym.rollout.folder_lock import writer_of
 from agentgym.rollout.record import read_json_object
-from agentgym.rollout.run_kind import RunKind, kind_of_run, runs_in
+from agentgym.rollout.run_kind import RunKind, kind_of_run, runs_in, saved_envs
 from agentgym.types import Status
 
 Rows = Mapping[tuple[str, Key], dict[str, Any]]
@@ -354,12 +355,8 @@ def open_evaluation(folder: Path) -> FinishedEvaluation:
 
 def _of_env(folder: Path) -> FinishedEvaluation:
     _check_finished(folder)
-    try:
-        plan = read_json((folder / "config.json").read_text(encoding="utf-8"))["eval"]
-        env, kwargs, policy = str(plan["env"]), dict(plan["kwargs"]), str(plan["policy"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CorruptDataError(f"{folder} is not an evaluation of `agentgym eval` ({error!r})") from error
-    return _played(folder, env, env, kwargs, policy, plan.get("scoring", {}))
+    config = read_config(folder, {"eval": EvalConfig}, ignores_unknown=True)
+    return _played(folder, config.env, config.env, config.kwargs, config.policy, config.scoring)
 
 
 def _played(
@@ -417,20 +414,16 @@ def _of_training(folder: Path) -> list[FinishedEvaluation]:
 
 def _envs_of(config: Mapping[str, Any]) -> list[tuple[str, str, str, dict[str, Any]]]:
     """Return, for each environment of a training run, the suffix of its folders, a label, the id and the arguments."""
-    of_eval = config["eval"]["kwargs"]
-    mixed = config.get("envs") or ()
-    if not mixed:
-        env_id = str(config["env"]["id"])
-        return [("", env_id, env_id, {**config["env"]["kwargs"], **of_eval})]
-    ids = [str(env["id"]) for env in mixed]
+    of_eval, envs = config["eval"]["kwargs"], saved_envs(config)
+    ids = [str(env["id"]) for env in envs]
     return [
         (
-            f"-{env['name']}",
+            f"-{env['name']}" if env["name"] else "",
             env_id if ids.count(env_id) == 1 else f"{env_id} as {env['name']}",
             env_id,
-            {**env["kwargs"], **of_eval, **env["eval"].get("kwargs", {})},
+            {**env["kwargs"], **of_eval, **env.get("eval", {}).get("kwargs", {})},
         )
-        for env, env_id in zip(mixed, ids, strict=True)
+        for env, env_id in zip(envs, ids, strict=True)
     ]
 
 

@@ -196,9 +196,14 @@ class EpisodeFiles:
         rewrite_json_lines(self._dir / ROWS_NAME, self.rows.values())
 
     def finish(self) -> None:
-        """Write the trajectories to the compressed record, in the order of the tasks."""
-        groups = sorted(self._groups.values(), key=lambda group: group.ordinal)
-        write_records(self._dir / RECORD_NAME, [GroupRecord(group=group) for group in groups])
+        """Write the compressed record and the rows in the order of the tasks.
+
+        So trials have the same numbers, and bootstraps the same draws, however long each episode took.
+        """
+        self._groups = dict(sorted(self._groups.items(), key=lambda item: item[1].ordinal))
+        self.rows = {key: self.rows[key] for key in self._groups}
+        write_records(self._dir / RECORD_NAME, [GroupRecord(group=group) for group in self._groups.values()])
+        rewrite_json_lines(self._dir / ROWS_NAME, self.rows.values())
         (self._dir / PARTIAL_NAME).unlink()
 
 

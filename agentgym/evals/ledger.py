@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from agentgym.engine import ENDPOINT
 from agentgym.evals.attempts import inner_policy
 from agentgym.evals.prices import NO_PRICES, Price, Prices, count_tokens
 from agentgym.rollout.record import append_json_line, read_json_lines
@@ -22,7 +23,6 @@ from agentgym.spending import heard_by
 from agentgym.types import Trajectory, Usage
 
 LEDGER_NAME = "spent.jsonl"
-_ENDPOINT = "openai:"
 Count = Callable[[float | None, int], None]
 """A function of the cost of a line (None if it is not known) and of its sampled tokens."""
 
@@ -60,7 +60,7 @@ class Ledger:
 
     def hear(self, url: str, model: str, usage: Usage | None) -> None:
         """Add a completion of an endpoint."""
-        row: dict[str, Any] = {"model": f"{_ENDPOINT}{url}?model={model}"}
+        row: dict[str, Any] = {"model": f"{ENDPOINT}{url}?model={model}"}
         if usage is None:
             row["has_tokens"] = False
         else:
@@ -117,7 +117,7 @@ class Ledger:
 def _is_at(policy: str, model: str) -> bool:
     """Return True if a policy is the model of an endpoint."""
     inner = inner_policy(policy)
-    if not inner.startswith(_ENDPOINT) or not model.startswith(_ENDPOINT):
+    if not inner.startswith(ENDPOINT) or not model.startswith(ENDPOINT):
         return False
     asked, found = urlsplit(inner), urlsplit(model)
     own, names = parse_qs(asked.query).get("model", []), parse_qs(found.query).get("model", [])

@@ -7,12 +7,14 @@ or the name alone if an installed package has the entry point ``agentgym.compone
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from agentgym.env.actions import as_message
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError, UsageError
+from agentgym.evals.attempts import inner_policy
 from agentgym.plugins import Component, F, Registry
 from agentgym.rollout.agent import Agent, MakeAgent, ScriptedAgent
 from agentgym.types import Message, Observation
@@ -38,6 +40,16 @@ def scripted(choose: Choose) -> MakeAgent:
 POLICIES = Registry[Component]("policy", "agentgym.evals.policies", ("env", "observation", "rng"))
 
 
+def is_scripted(policy: str) -> bool:
+    """Return True for a policy without a model: a registered name, ``file.py:name`` or ``module:name``."""
+    policy = inner_policy(policy)
+
+    source, colon, name = policy.rpartition(":")
+    is_dotted = all(part.isidentifier() for part in source.split("."))
+    is_own = bool(colon) and name.isidentifier() and (source.endswith(".py") or is_dotted)
+    return (is_own and source not in ("openai", "pypi", "vllm")) or (not colon and policy in POLICIES)
+
+
 def policy(name: str) -> Callable[[F], F]:
     """Register a function that chooses the next action, as :data:`Choose` does. It may take fewer parameters.
 
@@ -57,13 +69,29 @@ def policy(name: str) -> Callable[[F], F]:
 
 
 def named_policy(name: str) -> MakeAgent:
-    """Return a maker of agents of a registered policy.
+    """Return a maker of agents of a registered policy. It is picklable, also if the policy is in a user's file.
 
     Raises:
         UnknownNameError: there is no policy with that name.
         UsageError: there is no such module or file.
     """
-    return _agents(POLICIES[name])
+    choose_by(name)  # an unknown name is told here
+    return partial(_named_agent, name)
+
+
+def _named_agent(name: str, env: Env, seed: int) -> Agent:
+    return scripted(choose_by(name))(env, seed)
+
+
+def choose_by(name: str) -> Choose:
+    """Return the function by which a registered policy chooses an action.
+
+    Raises:
+        UnknownNameError: there is no policy with that name.
+        UsageError: there is no such module or file.
+    """
+    chosen = POLICIES[name]
+    return lambda env, observation, rng: _act(chosen, env, observation, rng)
 
 
 def policy_of(name: str, function: Callable[..., object]) -> MakeAgent:

@@ -72,7 +72,7 @@ def repeat_texts(repeats: Mapping[str, Mapping[str, float]]) -> list[tuple[str, 
 
     def told(name: str, k: str, value: float) -> str:
         num_tasks = repeats.get(_FEWER, {}).get(k)
-        return f"{value:.1%}" + (f" of {num_tasks:.0f} tasks" if num_tasks else "")
+        return f"{value:.1%}" + (f" of {num_tasks:.0f} task{'s' * (num_tasks != 1)}" if num_tasks else "")
 
     return [
         (REPEATS[name], [(k, told(name, k, value)) for k, value in by_k.items()])

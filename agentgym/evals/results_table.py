@@ -92,19 +92,20 @@ def _row(result: SuiteResult) -> str:
     failed = [found.failed_text] if found.num_failed else []
     truncated = [f"{found.mean_truncated_completions:.2f} truncated completions per episode"]
     notes = ", ".join([*failed, *(truncated if found.mean_truncated_completions else [])])
-    numbers = f"{found.mean_return:.3f} | {found.mean_turns:.1f} | {_money(found)} | {found.num_episodes}"
-    return (
-        f"| {result.suite} | {_cell(result.policy)} | {found.success:.1%} | {_interval(found)} | {numbers} | {notes} |"
-    )
+    numbers = " | ".join(cells(found))
+    return f"| {result.suite} | {_cell(result.policy)} | {numbers} | {found.num_episodes} | {notes} |"
 
 
-def _money(summary: EvalSummary) -> str:
-    """Return the cost of the valid episodes, and the money spent in all."""
-    return f"{cost_text(summary.cost)} | {summary.spent_text}"
-
-
-def _interval(summary: EvalSummary) -> str:
-    return f"{summary.success_low:.1%} to {summary.success_high:.1%}"
+def cells(summary: EvalSummary) -> list[str]:
+    """Return success, its interval, return, turns, the cost of the valid episodes, and the money spent in all."""
+    return [
+        f"{summary.success:.1%}",
+        f"{summary.success_low:.1%} to {summary.success_high:.1%}",
+        f"{summary.mean_return:.3f}",
+        f"{summary.mean_turns:.1f}",
+        cost_text(summary.cost),
+        summary.spent_text,
+    ]
 
 
 def _repeats(result: SuiteResult) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -26,7 +26,9 @@ from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.pool import Pool
 from agentgym.rollout.pulse import Pulse
 from agentgym.rollout.request import RolloutRequest
+from agentgym.rollout.roles import NO_ROLES, Cast
 from agentgym.rollout.seeds import derive_seed
+from agentgym.settings import checked
 from agentgym.types import Status, Task, Trajectory, TrajectoryGroup
 
 
@@ -127,7 +129,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
     resume: bool = False,
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
     on_attempt: Callable[[Trajectory], None] = lambda trajectory: None,
-    opponent: MakeAgent | None = None,
+    roles: Cast = NO_ROLES,
     scoring: Scoring = BY_ENV,
     price: Price | None = None,
 ) -> EvalSummary:
@@ -147,7 +149,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
         resume: keep the valid episodes in ``out_dir``.
         on_episode: called after each new episode (not for those kept by ``resume``).
         on_attempt: called after each attempt at an episode, also those that fail and are repeated.
-        opponent: makes the agents of the other players in a self-play game.
+        roles: models that play sub-agents, or other players of a game.
         scoring: scorers that define success; by default the environment does.
         price: price of the policy's tokens.
 
@@ -190,7 +192,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
                 seed=seed,
                 on_episode=keep,
                 on_attempt=count,
-                opponent=opponent,
+                roles=roles,
                 in_flight=in_flight,
                 kept=kept,
             )
@@ -206,12 +208,18 @@ def refuse_self_play(request: RolloutRequest, trajectory: Trajectory) -> None:
     Raises:
         UsageError: it is such an episode; the message names the ways to evaluate the game.
     """
-    if trajectory.seed != request.seed:
+    if trajectory.seed == request.seed:
+        return
+    if request.roles:
         raise UsageError(
-            f"{trajectory.env_id} waits for the moves of all its players: evaluate against an opponent of the "
-            "environment (its argument opponent, or earlier of SkillChain-v0; of a training run eval.kwargs.opponent), "
-            "or against another policy (agentgym eval --opponent)"
+            f"{trajectory.env_id}: beside {', '.join(request.roles)} the policy plays several players, and an "
+            "evaluation is of one: name a policy for each other player (roles.PLAYER=POLICY), or roles.opponent for all"
         )
+    raise UsageError(
+        f"{trajectory.env_id} waits for the moves of all its players: evaluate against an opponent of the "
+        "environment (its argument opponent, or earlier of SkillChain-v0; of a training run eval.kwargs.opponent), "
+        "or against another policy (agentgym eval --opponent)"
+    )
 
 
 def write_evaluation(
@@ -293,7 +301,7 @@ def summarise(rows: Sequence[dict[str, Any]], *, suite_or_env: str, policy: str,
         success=success.value,
         success_low=success.low,
         success_high=success.high,
-        mean_return=math.fsum(returns) / len(returns),
+        mean_return=round(math.fsum(returns) / len(returns), 12) + 0.0,  # no -2e-16 where costs and rewards cancel
         return_low=return_interval.low,
         return_high=return_interval.high,
         mean_turns=mean("num_turns"),
@@ -381,10 +389,7 @@ def load_summary(out_dir: Path) -> EvalSummary:
     """
     path = out_dir / "summary.json"
     try:
-        values = read_json(path.read_text(encoding="utf-8"))
-        known = {one.name: one for one in fields(EvalSummary)}
-        needed = {name for name, one in known.items() if one.default is MISSING and one.default_factory is MISSING}
-        return EvalSummary(**{name: values[name] for name in known if name in needed or name in values})
+        return checked(EvalSummary, read_json(path.read_text(encoding="utf-8")), ignores_unknown=True)
     except FileNotFoundError:
         raise CorruptDataError(f"no summary at {path}; the evaluation did not finish") from None
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -123,7 +123,9 @@ def pass_at(num_trials: int, num_successes: int, k: int) -> float:
     """
     if k > num_trials:
         raise ValueError(f"pass@{k} needs {k} trials, got {num_trials}")
-    return 1.0 - math.comb(num_trials - num_successes, k) / math.comb(num_trials, k)
+    all_choices = math.comb(num_trials, k)
+    # whole numbers first: pass@1, pass^1 and the success rate are then one number, to the last bit
+    return (all_choices - math.comb(num_trials - num_successes, k)) / all_choices
 
 
 def pass_all(num_trials: int, num_successes: int, k: int) -> float:

@@ -10,10 +10,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from agentgym.canonical import read_json
 from agentgym.env.actions import gold_action
@@ -27,14 +27,11 @@ from agentgym.errors import (
     first_cause,
 )
 from agentgym.evals.episodes import read_rows, write_json
-from agentgym.evals.prices import Price
-from agentgym.evals.runner import EvalSummary, evaluate, write_summary
-from agentgym.evals.suites import OpenPart, OpenSuite, Suite, mend_of, open_suite, require_machine, suite_from_dict
-from agentgym.rollout.agent import MakeAgent
-from agentgym.rollout.group import GroupConfig
-from agentgym.rollout.pool import EnvPool
+from agentgym.evals.play import Play, play_tasks
+from agentgym.evals.runner import EvalSummary, write_summary
+from agentgym.evals.suites import OpenPart, OpenSuite, Suite, mend_of, open_suite, require_machine
 from agentgym.rollout.request import EpisodeLimits
-from agentgym.types import Trajectory
+from agentgym.settings import checked
 
 SUITE_FILE = "suite.json"
 
@@ -67,31 +64,11 @@ class SavedEvaluation:
     policy: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Play:
-    """The policy to evaluate on a suite, and the folder of its episodes."""
-
-    policy: str
-    """Name of the policy. For ``oracle``, environments are first checked for a gold policy."""
-    make_agent: MakeAgent
-    out_dir: Path
-    """The suite's folder for this policy."""
-    num_envs: int = 32
-    resume: bool = False
-    """Keep the valid episodes in the folder."""
-    on_episode: Callable[[Trajectory], None] = lambda trajectory: None
-    """Called after each new episode; it may stop the suite by raising :class:`RunStoppedError`."""
-    on_attempt: Callable[[Trajectory], None] = lambda trajectory: None
-    """Called after each attempt at an episode; it may stop the suite, too."""
-    price: Price | None = None
-    """Price of the policy's tokens."""
-
-
 async def run_suite(suite: Suite, play: Play) -> SuiteResult:
     """Evaluate a policy on a suite. Missing requirements and infrastructure failures are part of the result, not
     raised.
     """
-    policy, out_dir = play.policy, play.out_dir
+    policy, out_dir = play.config.policy, play.out_dir
     content_hash = ""
     try:
         opened = open_suite(suite)
@@ -101,9 +78,7 @@ async def run_suite(suite: Suite, play: Play) -> SuiteResult:
             _try_first(part, needs_oracle=policy == "oracle")
     except AgentGymError as error:
         return _refused(suite, content_hash, policy, error, "cannot_run")
-    out_dir.mkdir(parents=True, exist_ok=True)
-    saved = {"suite": asdict(suite), "content_hash": content_hash, "policy": policy}
-    write_json(out_dir / SUITE_FILE, saved)
+    write_suite(out_dir, SavedEvaluation(suite=suite, content_hash=content_hash, policy=policy))
     try:
         parts = [await _run_part(opened, part, play) for part in opened.parts]
     except (AgentGymError, BaseExceptionGroup) as error:
@@ -111,12 +86,24 @@ async def run_suite(suite: Suite, play: Play) -> SuiteResult:
         if not isinstance(cause, AgentGymError):
             raise
         return _refused(suite, content_hash, policy, cause, "stopped")
+    return finished(out_dir, SavedEvaluation(suite=suite, content_hash=content_hash, policy=policy), parts)
+
+
+def write_suite(out_dir: Path, saved: SavedEvaluation) -> None:
+    """Write ``suite.json``."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    write_json(out_dir / SUITE_FILE, asdict(saved))
+
+
+def finished(out_dir: Path, saved: SavedEvaluation, parts: Sequence[EvalSummary]) -> SuiteResult:
+    """Return the result of a suite all of whose parts are finished, and write its summary."""
+    suite = saved.suite
     rows = rows_of_suite(out_dir, suite)
-    summary = write_summary(rows, suite_or_env=suite.label, policy=policy, run_dir=out_dir)
+    summary = write_summary(rows, suite_or_env=suite.label, policy=saved.policy, run_dir=out_dir)
     return SuiteResult(
         suite=suite.label,
-        content_hash=content_hash,
-        policy=policy,
+        content_hash=saved.content_hash,
+        policy=saved.policy,
         outcome="done",
         summary=summary,
         parts=tuple(parts),
@@ -144,10 +131,8 @@ def load_saved(out_dir: Path) -> SavedEvaluation:
     """
     path = out_dir / SUITE_FILE
     try:
-        values: dict[str, Any] = read_json(path.read_text(encoding="utf-8"))
-        suite = suite_from_dict(values["suite"])
-        return SavedEvaluation(suite=suite, content_hash=str(values["content_hash"]), policy=str(values["policy"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return checked(SavedEvaluation, read_json(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
         raise CorruptDataError(f"{path} is not the evaluation of a suite ({error!r})") from error
 
 
@@ -161,27 +146,11 @@ def _try_first(part: OpenPart, *, needs_oracle: bool) -> None:
 
 
 async def _run_part(opened: OpenSuite, part: OpenPart, play: Play) -> EvalSummary:
-    suite = opened.suite
+    suite, label = opened.suite, part.part.label
     limits = EpisodeLimits(reset_timeout_s=suite.reset_timeout_s, step_timeout_s=suite.step_timeout_s)
-    pool = EnvPool(part.make_env, play.num_envs)
-    try:
-        return await evaluate(
-            part.tasks,
-            pool,
-            play.make_agent,
-            out_dir=part_dir(play.out_dir, suite, part.part.label),
-            suite_or_env=f"{suite.label}/{part.part.label}",
-            policy=play.policy,
-            seed=suite.seed,
-            group_config=GroupConfig(group_size=1, min_valid=1, num_envs=play.num_envs, limits=limits),
-            resume=play.resume,
-            on_episode=play.on_episode,
-            on_attempt=play.on_attempt,
-            scoring=part.part.scoring,
-            price=play.price,
-        )
-    finally:
-        await pool.close()
+    config = suite.config(part.part, play.config)
+    own = replace(play, config=config, out_dir=part_dir(play.out_dir, suite, label))
+    return await play_tasks(own, part.tasks, part.make_env, f"{suite.label}/{label}", limits)
 
 
 def _refused(

@@ -37,7 +37,9 @@ from agentgym.errors import (
     MissingExtraError,
     UsageError,
     require_known,
+    unknown_name,
 )
+from agentgym.evals.config import EvalConfig
 from agentgym.evals.scoring import BY_ENV, Scoring
 from agentgym.registry import command_in, find, is_remote, make
 from agentgym.settings import checked
@@ -196,6 +198,13 @@ class Suite:
                     f"suite {self.name}: {error}{f'. To mend it: {self.mend}' if self.mend else ''}"
                 ) from None
 
+    def config(self, part: SuitePart, policy: EvalConfig) -> EvalConfig:
+        """Return the options of a policy's evaluation on a part: the model's and the limits from the policy's."""
+        scoring = asdict(part.scoring) if part.scorers else {}
+        kwargs = {**part.kwargs, **part.found_paths()}
+        own: dict[str, Any] = {"env": part.env, "kwargs": kwargs, "split": part.split, "scoring": scoring}
+        return replace(policy, **own, seed=self.seed, repeats=self.num_samples)
+
     def shortened(self, num_tasks: int) -> Suite:
         """Return a suite of the first tasks of every part, with another name and content."""
         parts = tuple(
@@ -277,21 +286,13 @@ def load_suite(reference: str) -> Suite:
         require_known("suite", reference, suite_names(), "or the path of a .toml or .json file")
         path = FOLDER / f"{reference}.toml"
     if not path.is_file():
-        raise UsageError(f"no suite file {reference!r}")
+        beside = [str(file) for file in path.parent.glob("*") if file.suffix in SUFFIXES]
+        raise unknown_name("suite file", reference, beside)
     try:
         text = path.read_text(encoding="utf-8")
-        return suite_from_dict(tomllib.loads(text) if path.suffix == ".toml" else read_json(text))
+        return checked(Suite, tomllib.loads(text) if path.suffix == ".toml" else read_json(text))
     except (UsageError, OSError, ValueError) as error:
         raise CorruptDataError(f"{path} is not a suite: {error}") from None
-
-
-def suite_from_dict(values: Mapping[str, object]) -> Suite:
-    """Build a suite from the content of its file.
-
-    Raises:
-        UsageError: a key or value is wrong; the message names the first one.
-    """
-    return checked(Suite, values)
 
 
 def open_suite(suite: Suite) -> OpenSuite:

@@ -108,7 +108,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         agentgym.evaluate(Pick, lambda weather: "look", run_dir=tmp_path / "x")
     with pytest.raises(UsageError, match="made a int"):
         agentgym.evaluate(lambda: 3, follows, run_dir=tmp_path / "x")  # type: ignore[arg-type,return-value]
-    with pytest.raises(UsageError, match="episodes and repeats must be at least 1"):
+    with pytest.raises(UsageError, match=r"^episodes must be at least 1, got 0$"):
         agentgym.evaluate(Pick, follows, episodes=0, run_dir=tmp_path / "x")
     with pytest.raises(UsageError, match="fewer than tasks=2000000"):
         agentgym.collect_rollouts(Pick, follows, tasks=2_000_000)

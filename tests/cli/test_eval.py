@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import ANY
 
 import pytest
+from testkit import TESTKIT
 
 from agentgym.rollout.journal import read
 
@@ -202,6 +203,24 @@ def test_a_game_is_evaluated_against_another_policy(run: Command) -> None:
     saved = json.loads((Path(value["run_dir"]) / "config.json").read_text())
     assert saved["eval"]["opponent"] == "random"
     assert "evaluate against an opponent" in run(*game).assert_one_line_error()
+
+
+def test_another_policy_plays_a_sub_agent(run: Command) -> None:
+    asked = ("eval", f"{TESTKIT / 'asking_env.py'}:Manager-v0", "--policy", "oracle", "--episodes", "8")
+    value = run(*asked, "roles.clerk=random", "--json").json
+    assert value["success"] < 1.0, "the clerk hands over any number"
+    assert json.loads((Path(value["run_dir"]) / "config.json").read_text())["eval"]["roles"] == {"clerk": "random"}
+    assert run(*asked, "roles.clerk=oracle", "--json").json["success"] == 1.0
+    for given, said in (
+        ("roles.clark=oracle", "has no sub-agent or player of that name; it has clerk"),
+        ("roles.clerk=orcle", "unknown policy 'orcle'"),
+        ("roles.clerk=3", "roles.clerk names a policy"),
+    ):
+        assert said in run(*asked, given).assert_one_line_error()
+    both = ("roles.player_1=random", "roles.player_2=random")
+    game = ("eval", "agentgym/TicTacToe-v0", "opponent=self", "--policy", "oracle", *both)
+    assert "leave one to the policy" in run(*game).assert_one_line_error()
+    assert run(*game[:-1], "--episodes", "4", "--json").json["num_episodes"] == 4
 
 
 def test_the_journal_says_what_a_result_was_made_with(run: Command, guess: str) -> None:

@@ -25,7 +25,19 @@ OPTIONS = {
     "max_cost": 8.0, "prices": "1,2",
 }  # fmt: skip
 """A value of each option that changes load, money or results."""
-OTHERS = {"targets", "policy", "codec", "harness", "opponent", "resume", "rescore", "run_dir", "trust", "as_json"}
+OTHERS = {
+    "targets",
+    "policy",
+    "role",
+    "codec",
+    "harness",
+    "opponent",
+    "resume",
+    "rescore",
+    "run_dir",
+    "trust",
+    "as_json",
+}
 """Options that name what is played or the command, and those that are part of the plan's groups."""
 
 
@@ -61,6 +73,19 @@ def test_limits_that_are_given_again_replace_those_kept(run: Command, guess: str
     assert json.loads(Path("kept/effort.json").read_text()) == {"num_envs": 8}
     run("eval", "--resume", "kept", "--num-envs", "2")
     assert json.loads(Path("kept/effort.json").read_text()) == {"num_envs": 2}
+
+
+def test_what_is_given_again_to_resume_is_compared_or_refused(run: Command, guess: str) -> None:
+    asked = ("eval", guess, "highest=3", "--policy", "oracle", "scorer.kind=outcome")
+    assert run(*asked, "--episodes", "2", "--run-dir", "kept").code == 0
+    assert run(*asked, "--resume", "kept").code == 0, "the same options"
+    assert "was begun with scoring=" in run("eval", "--resume", "kept", "scorer.kind=partial").assert_one_line_error()
+    for idle in (("--run-dir", "other"), ("--rescore", "kept", "scorer.kind=outcome")):
+        told = run("eval", "--resume", "kept", *idle).assert_one_line_error()
+        assert f"leave {idle[0]} out" in told and not Path("other").exists()
+    for idle in (("--num-envs", "2"), ("--max-minutes", "1"), ("--temperature", "0")):
+        told = run("eval", "--rescore", "kept", "scorer.kind=outcome", *idle).assert_one_line_error()
+        assert "--prices and --run-dir, and nothing else" in told
 
 
 @pytest.fixture
@@ -115,6 +140,9 @@ def test_a_rescored_suite_has_its_tables(run: Command, guess: str, tmp_path: Pat
     for name in ("results.json", "results.md", "comparisons.json", "report.html"):
         assert Path("second", name).is_file(), name
     assert read_rows(next(Path("second").glob("*/oracle")))
+    before = sorted(Path("second").rglob("episodes.jsonl"))
+    again = run("eval", "--resume", "second", "--json").json
+    assert again["results"] == found["results"] and sorted(Path("second").rglob("episodes.jsonl")) == before
 
 
 def test_scorers_may_have_defaults_and_are_named_in_comparisons(run: Command, guess: str) -> None:
@@ -179,13 +207,13 @@ def agentgym(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_a_training_run_with_a_file_goes_on_anywhere(tmp_path: Path) -> None:
+def test_a_training_run_with_a_file_goes_on_anywhere(tmp_path: Path, warm_agentgym: Any) -> None:
     """Its copy has the modules that the file imports, and the data beside it; no bytecode is written there."""
     write_world(tmp_path / "here")
     quick = ["model.num_text_episodes=2", "sft.num_demos=2", "groups_per_step=1", "group.group_size=2"]
     more = ["num_steps=1", "eval.num_episodes=1", "model.hidden_size=16", "model.num_layers=1"]
-    done = agentgym(
-        "train", "tiny", "env.id=world.py:Door-v0", "--run-dir", "kept", *quick, *more, folder=tmp_path / "here"
+    done = warm_agentgym(
+        "train", "tiny", "env.id=world.py:Door-v0", "--run-dir", "kept", *quick, *more, cwd=tmp_path / "here"
     )
     assert done.returncode == 0, done.stderr
     assert not list((tmp_path / "here").rglob("__pycache__"))
@@ -195,14 +223,14 @@ def test_a_training_run_with_a_file_goes_on_anywhere(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "here")
     names = sorted(path.name for path in (there / "kept" / "own_files").rglob("*") if path.is_file())
     assert names[1:] == ["__init__.py", "deep.py", "hint.txt", "words_of_it.py"] and names[0].endswith("-world.py")
-    resumed = agentgym("train", "--resume", "kept", "num_steps=2", folder=there)
+    resumed = warm_agentgym("train", "--resume", "kept", "num_steps=2", cwd=there)
     assert resumed.returncode == 0, resumed.stderr
     assert "changed since this run" not in resumed.stdout + resumed.stderr
-    exported = agentgym("export", "kept", "-o", "chats.jsonl", folder=there)
+    exported = warm_agentgym("export", "kept", "-o", "chats.jsonl", cwd=there)
     assert exported.returncode == 0, exported.stderr
     deep = next((there / "kept" / "own_files").rglob("deep.py"))
     deep.write_text("WORD = 'friend'\n")
-    changed = agentgym("train", "--resume", "kept", "num_steps=3", folder=there)
+    changed = warm_agentgym("train", "--resume", "kept", "num_steps=3", cwd=there)
     assert (
         changed.returncode == 2
         and "deep.py, the copy of words_inside/deep.py, is missing or was changed" in changed.stderr
@@ -216,8 +244,8 @@ def test_a_module_beside_a_file_is_that_of_its_folder(tmp_path: Path) -> None:
     both += '[[parts]]\nenv = "two/world.py:Door-v0"\nname = "b"\nnum_tasks = 1\n'
     (tmp_path / "both.toml").write_text(f'name = "both"\nversion = 1\n{both}')
     done = agentgym("eval", "both.toml", "--policy", "oracle", folder=tmp_path)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "which has the same module name; rename one of them" in " ".join(done.stdout.split())
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "which has the same module name; rename one of them" in " ".join(done.stderr.split())
 
 
 def test_a_scorer_that_nothing_can_call_blocks_no_other(run: Command, guess: str) -> None:

@@ -137,7 +137,9 @@ def test_no_price_and_no_counts_are_told_apart(run: Command, flaky: str) -> None
     assert "– (the endpoint reports no token counts)" in priced and "– (the endpoint reports no token" in free
     endpoint.server.close()
     counted = Billed(guessed)
-    assert "– (no --prices)" in run("eval", flaky, "--episodes", "2", "--policy", counted.name).out
+    assert (
+        "– (no price for the policy in --prices)" in run("eval", flaky, "--episodes", "2", "--policy", counted.name).out
+    )
     counted.server.close()
 
 

@@ -46,7 +46,7 @@ def test_measures_of_fewer_tasks_say_how_many(tmp_path: Path) -> None:
     summary = summarise(rows, suite_or_env="e", policy="p", run_dir=tmp_path)
     assert summary.repeats["num_tasks"] == {"2": 1.0}
     result = SuiteResult(suite="s@1", content_hash="", policy="p", outcome="done", summary=summary)
-    assert "| s@1 | p | pass@k | 1: 75.0%, 2: 100.0% of 1 tasks |" in markdown([result], [])
+    assert "| s@1 | p | pass@k | 1: 75.0%, 2: 100.0% of 1 task |" in markdown([result], [])
 
 
 def test_an_interrupted_evaluation_with_repeats_counts_each_once(run: Command, guess: str) -> None:

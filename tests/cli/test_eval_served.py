@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agentgym.api.policies import SamplingPlan, check_policy
+from agentgym.api.policies import check_policy
 from agentgym.errors import UsageError
-from agentgym.trainers.placement.served import parse_served
+from agentgym.evals.config import EvalConfig
+from agentgym.trainers.engines.vllm.address import parse_served
 
 
 @pytest.mark.parametrize(
@@ -22,11 +23,11 @@ from agentgym.trainers.placement.served import parse_served
 )
 def test_what_is_no_such_policy(policy: str, needle: str) -> None:
     with pytest.raises(UsageError) as raised:
-        check_policy(policy, SamplingPlan())
+        check_policy(policy, EvalConfig())
     assert needle in str(raised.value)
 
 
 def test_servers_and_a_folder_that_they_see() -> None:
     served = parse_served("http://a:1/,http://b:2?model=smollm2&weight_dir=/shared")
     assert (served.urls, served.model, served.weight_dir) == (("http://a:1", "http://b:2"), "smollm2", "/shared")
-    check_policy("vllm:http://a:1,http://b:2?model=smollm2", SamplingPlan(chat={"codec": "json"}))
+    check_policy("vllm:http://a:1,http://b:2?model=smollm2", EvalConfig(chat={"codec": "json"}))

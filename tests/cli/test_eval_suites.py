@@ -119,6 +119,27 @@ def test_a_misspelt_suite_is_suggested(run: Command) -> None:
     assert "did you mean 'num_objects'" in wrong and "suites" not in wrong
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('env = "nowhere.py:Guess-v0"', "no file 'nowhere.py'"),
+        ('env = "agentgym/Mase-v0"', "did you mean 'agentgym/Maze-v0'"),
+        ('env = "agentgym/Maze-v0"\nsplit = "tets"', "did you mean 'test'"),
+        ('env = "agentgym/Maze-v0"\nkwargs = { sise = 3 }', "did you mean 'size'"),
+        ('env = "agentgym/Maze-v0"\nkwargs = { size = "big" }', "size"),
+        ('env = "agentgym/Maze-v0"\nids = ["tset-1"]', "tset-1"),
+    ],
+)
+def test_a_mistake_in_a_suite_of_ones_own_begins_nothing(run: Command, line: str, told: str) -> None:
+    Path("mine.toml").write_text(f'name = "mine"\nversion = 1\nlicence = "CC0-1.0"\n\n[[parts]]\n{line}\n')
+    assert told in run("eval", "mine.toml", "--policy", "oracle").assert_one_line_error()
+    assert not Path("runs").exists()
+
+
+def test_two_policies_of_a_comparison_are_named(run: Command, suite_file: str) -> None:
+    assert "A: oracle, B: random" in run("eval", suite_file, "--policy", "oracle", "--policy", "random").out
+
+
 @pytest.mark.slow
 def test_all(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """One command plays everything that comes with the package and names the rest."""
@@ -181,7 +202,9 @@ def test_bad_input(run: Command, suite_file: str, guess: str) -> None:
     assert "a suite fixes seed" in refusal(suite_file, "--policy", "oracle", "--seed", "3")
     assert "a suite fixes kwargs" in refusal(suite_file, "highest=3", "--policy", "oracle")
     assert "is not a suite" in refusal(suite_file, guess, "--policy", "oracle")
-    assert "no suite file" in refusal("nowhere.toml", "--policy", "oracle")
+    assert "unknown suite file 'nowhere.toml'" in refusal("nowhere.toml", "--policy", "oracle")
+    Path("my_suite.toml").touch()
+    assert "did you mean 'my_suite.toml'?" in refusal("mysuite.toml", "--policy", "oracle")
     assert "one environment and one policy" in refusal(guess, "--policy", "oracle", "--policy", "random")
     copy = Path("copy.toml")
     copy.write_text(Path(suite_file).read_text())

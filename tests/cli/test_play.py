@@ -233,3 +233,57 @@ def test_a_file_of_a_package_is_named_as_its_module(
     assert "A shop." in run("play", "shops.gifts.env:Shop-v0", stdin="quit\n").out
     missing = run("play", "shops.gifts.nothing:Shop-v0").assert_one_line_error()
     assert "no module 'shops.gifts.nothing'; to use a file, write its path: shops/gifts/nothing.py:NAME" in missing
+
+
+OWN = """
+from typing import Literal
+
+from agentgym import ToolEnv, register, tool
+from agentgym.evals.policies import policy
+
+
+class Door(ToolEnv):
+    max_turns = 2
+
+    def start(self, task):
+        return "Open a door."
+
+    @tool
+    def open(self, door: Literal["red", "blue"]) -> str:
+        '''Open a door.'''
+        self.finish(float(door == "blue"))
+        return "Open."
+
+
+register("Door-v0", Door)
+
+
+@policy("bold")
+def bold(env):
+    return "open: blue"
+"""
+
+
+def test_a_policy_of_ones_own_is_watched_as_it_is_evaluated(run: Command) -> None:
+    Path("door.py").write_text(OWN)
+    assert run("play", "door.py", "--policy", "door.py:bold", "--json").json["success"] is True
+    assert run("play", "door.py", "--policy", "idle", "--json").json["success"] is False
+    assert (
+        "registers no policy 'timid', only bold"
+        in run("play", "door.py", "--policy", "door.py:timid").assert_one_line_error()
+    )
+    for unknown in ("orcale", "openai:http://127.0.0.1:1/v1", "some/folder"):
+        told = run("play", "door.py", "--policy", unknown).assert_one_line_error()
+        assert "human, oracle, random, idle or file.py:NAME" in told
+
+
+def test_help_names_the_choices_of_an_argument(run: Command) -> None:
+    Path("door.py").write_text(OWN)
+    assert "open(door: red or blue)" in run("play", "door.py", stdin="help\nquit\n").out
+
+
+def test_pictures_are_files_to_look_at(run: Command) -> None:
+    shown = run("play", "agentgym/VisualMaze-v0", "picture=64", stdin="move: north\nquit\n").out
+    files = [Path(line.partition(": ")[2].strip(" │")) for line in shown.splitlines() if "picture " in line]
+    assert [file.name for file in files] == ["1.png", "2.png"]
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in files)

@@ -30,7 +30,10 @@ def sweep(*words: object) -> Any:
 
 
 @pytest.mark.slow
-def test_a_sweep_shares_its_warm_starts_and_ends_with_its_results(tmp_path: Path) -> None:
+def test_a_sweep_shares_its_warm_starts_and_ends_with_its_results(
+    tmp_path: Path, warm_commands: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(warm_commands / "python"))  # which starts the runs
     folder = tmp_path / "sweep"
     done = sweep("tiny", *SMALL, "credit.estimator=grpo,gigpo", "seeds=0..1", "--run-dir", folder)
     assert done.exit_code == 0, done.output

@@ -263,23 +263,25 @@ def test_a_scorer_that_fails_is_no_verdict(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(name: str, verify: dict[str, object], said: str) -> None:
-    from agentgym.api.policies import SamplingPlan, check_policy
+    from agentgym.api.policies import check_policy
+    from agentgym.evals.config import EvalConfig
 
     with pytest.raises(UsageError, match=said):
-        check_policy(name, SamplingPlan(verify=verify))
+        check_policy(name, EvalConfig(verify=verify))
 
 
 def test_wrong_settings_are_named() -> None:
-    from agentgym.api.policies import SamplingPlan, check_policy
+    from agentgym.api.policies import check_policy
+    from agentgym.evals.config import EvalConfig
 
     with pytest.raises(ConfigError, match="attempts"):
         Attempts.read("retry:oracle,attempts=0")
     with pytest.raises(UnknownNameError, match="did you mean 'vote'"):
         Attempts.read("best:oracle,by=votes")
     with pytest.raises(UsageError, match="is for a policy of several attempts"):
-        check_policy("oracle", SamplingPlan(verify={"kind": "judge"}))
+        check_policy("oracle", EvalConfig(verify={"kind": "judge"}))
     with pytest.raises(UsageError, match="leave --harness out"):
-        check_policy("retry:smollm2", SamplingPlan(harness={"name": "openai_loop"}))
+        check_policy("retry:smollm2", EvalConfig(harness={"name": "openai_loop"}))
     assert Attempts.read("vllm:http://a,http://b?model=m") is None
     found = Attempts.read("best:vllm:http://a,http://b?model=m,attempts=2,by=vote")
     assert found is not None and (found.policy, found.attempts) == ("vllm:http://a,http://b?model=m", 2)

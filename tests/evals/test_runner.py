@@ -11,9 +11,17 @@ import pytest
 
 from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import CorruptDataError, EpisodesFailedError, RunStoppedError, UsageError
-from agentgym.evals.episodes import PARTIAL_NAME, RECORD_NAME, ROWS_NAME, read_groups, read_rows
+from agentgym.evals.episodes import (
+    PARTIAL_NAME,
+    RECORD_NAME,
+    ROWS_NAME,
+    EpisodeFiles,
+    key_of,
+    read_groups,
+    read_rows,
+)
 from agentgym.evals.policies import named_policy, scripted
-from agentgym.evals.runner import EvalSummary, evaluate, load_summary
+from agentgym.evals.runner import EvalSummary, evaluate, load_summary, summarise
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.episode_notes import EpisodeNotes
 from agentgym.rollout.group import GroupConfig
@@ -278,3 +286,24 @@ def test_scripted_policies_draw_from_the_episodes_seed(tmp_path: Path) -> None:
     ]
     assert texts[0] == texts[1]
     assert len(set(texts[0])) > 1
+
+
+def test_returns_that_cancel_are_zero() -> None:
+    """Ten costs of 0.1 leave -1.1e-16 of a reward of 1, which a table would show as -1.11e-16."""
+    left = 1.0 + sum(-0.1 for _ in range(10))
+    about = {"task_id": "0", "content_hash": "0", "status": "completed", "success": False, "num_turns": 1}
+    row = about | {"num_tokens": 0, "return": -abs(left), "seed": 1, "has_tokens": False}
+    assert left != 0
+    found = summarise([row], suite_or_env="e", policy="p", run_dir=Path("r"))
+    assert f"{found.mean_return:.3g}" == "0"
+
+
+def test_rows_are_in_the_order_of_tasks_in_whatever_order_episodes_end(tmp_path: Path) -> None:
+    run(tmp_path / "whole", always_two, num_episodes=6)
+    files = EpisodeFiles(tmp_path / "late", resume=False)
+    for group in reversed(read_groups(tmp_path / "whole")):
+        files.add(group)
+    files.finish()
+    ended = [[key_of(row) for row in read_rows(tmp_path / name)] for name in ("whole", "late")]
+    assert ended[0] == ended[1] == list(files.rows)
+    assert [key[0] for key in ended[0]] == [f"test-{number}" for number in range(6)]

@@ -15,19 +15,21 @@ import pytest
 from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import CorruptDataError, UnknownNameError, UsageError
 from agentgym.evals.compare import compare, open_evaluations
+from agentgym.evals.config import EvalConfig
 from agentgym.evals.episodes import read_rows
+from agentgym.evals.play import Play
 from agentgym.evals.policies import named_policy, scripted
-from agentgym.evals.suite_runner import Play, SuiteResult, run_suite
+from agentgym.evals.suite_runner import SuiteResult, run_suite
 from agentgym.evals.suites import (
     Suite,
     SuitePart,
     load_suite,
     open_suite,
     suite_facts,
-    suite_from_dict,
     suite_names,
 )
 from agentgym.registry import register
+from agentgym.settings import checked
 from agentgym.tool import tool
 from agentgym.types import Message, Task
 
@@ -91,7 +93,9 @@ def suite(*parts: SuitePart, **changes: Any) -> Suite:
 
 def run(chosen: Suite, out_dir: Path, *, policy: str = "oracle", resume: bool = False) -> SuiteResult:
     agent = oracle if policy == "oracle" else always_two
-    return asyncio.run(run_suite(chosen, Play(policy=policy, make_agent=agent, out_dir=out_dir, resume=resume)))
+    return asyncio.run(
+        run_suite(chosen, Play(config=EvalConfig(policy=policy), make_agent=agent, out_dir=out_dir, resume=resume))
+    )
 
 
 # --------------------------------------------------------------------------------------------------- those that come
@@ -160,7 +164,7 @@ def test_a_wrong_file_is_named_with_what_is_wrong(text: str, said: str, tmp_path
 def test_a_suite_that_is_not_there_is_named() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'household-valid'"):
         load_suite("household-vald")
-    with pytest.raises(UsageError, match=r"no suite file 'nowhere\.toml'"):
+    with pytest.raises(UsageError, match=r"unknown suite file 'nowhere\.toml'"):
         load_suite("nowhere.toml")
 
 
@@ -193,7 +197,7 @@ def test_a_hash_that_does_not_fit_is_refused() -> None:
 
 def test_the_place_of_data_is_not_part_of_the_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"env": "SuiteGuess-v0", "num_tasks": 4, "paths": {"data_dir": {"variable": "GUESSES", "below": "a"}}}
-    made = suite_from_dict({"name": "guesses", "version": 1, "parts": [values]})
+    made = checked(Suite, {"name": "guesses", "version": 1, "parts": [values]})
     monkeypatch.delenv("GUESSES", raising=False)
     assert suite_facts(made)["reason"] == "data_dir: GUESSES is not set; set it to the folder with a"
     monkeypatch.setenv("GUESSES", str(tmp_path))

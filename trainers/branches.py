@@ -7,6 +7,7 @@ branch's own optimizer, reference and critic, as it would in one run. A later br
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from agentgym.trainers.checkpoint import START, checkpoint_path, latest_checkpoi
 from agentgym.trainers.config.columns import needed_columns
 from agentgym.trainers.config.overrides import load_config, save_config, to_dict
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.models.versions import PAST
 from agentgym.trainers.run.folder import BRANCH, TOKENIZER_NAME
 
 AFTER_WARM_START = (
@@ -34,8 +36,9 @@ _OF_TEACHER = ("sampling.temperature",)
 DURING_RL = (
     "num_steps", "group", "credit", "zero_variance_filter", "optimizer", "loss", "sampling", "eval",
     "judge", "checkpoint_every", "checkpoint_write", "wandb_project", "num_threads", "schedules", "engine",
+    "train_every", "train_at",
 )  # fmt: skip
-"""Settings that may differ from a checkpoint of RL on."""
+"""Settings that may differ from a checkpoint of RL on, those of a role likewise."""
 _STATE = ("optimizer.kind",)
 """Settings whose state a checkpoint of RL holds."""
 _COPIED = (TOKENIZER_NAME, "demos")
@@ -75,7 +78,8 @@ def branch(source: Path, target: Path, config: TrainConfig) -> None:
     try:
         _link(path, checkpoint_path(made, "rl" if step else START, step))
         evals = [*(source / "eval").glob("base*"), *((source / "eval").glob("before*") if step else ())]
-        for folder in [*evals, *(source / name for name in _COPIED if (source / name).is_dir())]:
+        copied = (*_COPIED, *((PAST,) if step else ()))
+        for folder in [*evals, *(source / name for name in copied if (source / name).is_dir())]:
             shutil.copytree(folder, made / folder.relative_to(source))
         _copy_rows(source, made, step)
     except FileNotFoundError as error:
@@ -103,7 +107,10 @@ def _check(source: Path, config: TrainConfig, changes: Mapping[str, object], ste
     """Raise an error for a setting that the checkpoint depends on."""
     before = load_config(source / "config.json")
     is_free = _is_during_rl if step else _is_of_rl
-    if fixed := [name for name in changes if not is_free(name, before)]:
+    fixed = [name for name in changes if not is_free(name, before)]
+    if step:  # what it plays beside is no part of what was learnt
+        fixed = [name for name in fixed if not (_is_of_frozen_role(name, before) and _is_of_frozen_role(name, config))]
+    if fixed:
         where = f"after step {step}" if step else "after its warm start"
         raise ConfigError(
             f"a branch of {source} {where} keeps {', '.join(fixed)}, on which its checkpoint depends; to begin another "
@@ -113,11 +120,13 @@ def _check(source: Path, config: TrainConfig, changes: Mapping[str, object], ste
         return
     if config.num_steps < step:
         raise ConfigError(f"num_steps={config.num_steps} is below {step}, the step of the checkpoint of {source}")
-    if config.loss.needs_reference and not before.loss.needs_reference:
-        raise ConfigError(
-            f"loss.regularisers: the checkpoint of {source} has no policy before RL as a reference, which this loss "
-            "needs; begin another run for it"
-        )
+    for where in ("", *(f"roles.{name}." for name, role in before.roles.items() if role.trained)):
+        own = [each.for_role(where.split(".")[1]) if where else each for each in (before, config)]
+        if own[1].loss.needs_reference and not own[0].loss.needs_reference:
+            raise ConfigError(
+                f"{where}loss.regularisers: the checkpoint of {source} has no policy before RL as a reference, which "
+                "this loss needs; begin another run for it"
+            )
     columns = [{name: needed_columns(of.credit) for name, of in each.by_env.items()} for each in (before, config)]
     if columns[0] != columns[1]:
         raise ConfigError(
@@ -134,7 +143,14 @@ def _is_of_rl(name: str, config: TrainConfig) -> bool:
 
 def _is_during_rl(name: str, config: TrainConfig) -> bool:
     """Return True for a setting that a checkpoint of RL does not depend on."""
+    name = re.sub(r"^roles\.[^.]+\.", "", name)
     return _is_in(name, DURING_RL) and not _is_in(name, _STATE)
+
+
+def _is_of_frozen_role(name: str, config: TrainConfig) -> bool:
+    """Return True for a setting of a role that plays a script, a model or an endpoint."""
+    role = config.roles.get(name.split(".")[1]) if name.startswith("roles.") else None
+    return role is not None and not role.trained and role.past is None
 
 
 def _is_in(name: str, groups: tuple[str, ...]) -> bool:

@@ -22,11 +22,13 @@ from agentgym.credit.state import CreditState
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError, error_text
 from agentgym.rollout.plan import PlanState
 from agentgym.rollout.stream import StreamState
+from agentgym.settings import checked
+from agentgym.trainers.config.roles import POLICY
 from agentgym.trainers.critics.columns import ColumnMaker
 from agentgym.trainers.distributed.devices import on_this_device
 from agentgym.trainers.distributed.hashes import compare_hashes, this_python
 from agentgym.trainers.distributed.ranks import Ranks
-from agentgym.trainers.distributed.reference import Reference, reference_state
+from agentgym.trainers.distributed.reference import Reference, reference_of, reference_state
 from agentgym.trainers.distributed.sharding import load_optimizer
 from agentgym.trainers.distributed.tensor_folder import (
     held_in_memory,
@@ -48,27 +50,43 @@ NUM_KEPT = 2
 
 
 @dataclass(slots=True, kw_only=True)
-class TrainState:
-    """The complete state of training after ``step`` steps of ``phase``.
+class Learner:
+    """A model that is trained, with all that its updates change: the policy, or another trained role."""
+
+    model: CausalLM
+    optimizer: torch.optim.Optimizer
+    has_base: bool = True
+    """False if checkpoints contain a model's adapters alone, since its other weights are those of ``model.path``."""
+    has_adapters: bool = False
+    """True if its reference is the model itself with the adapters that it had before RL."""
+    reference: Reference | None = None
+    """The model before RL, if the loss has a KL penalty."""
+    entropy_history: EntropyHistory = field(default_factory=EntropyHistory)
+    loss_memory: Mapping[str, Any] = field(default_factory=dict)
+    """The memory of the loss's components, by name."""
+
+    def refer_to_itself(self) -> None:
+        """Make the model as it is now the reference."""
+        self.reference = reference_of(self.model, has_adapters=self.has_adapters)
+
+
+@dataclass(slots=True, kw_only=True)
+class TrainState(Learner):
+    """The complete state of training after ``step`` steps of ``phase``; its model is the policy.
 
     Task order, sampling and data order are functions of the seed and the step, so they need no further state.
     """
 
     phase: Phase
     step: int = 0
-    model: CausalLM
-    optimizer: torch.optim.Optimizer
+    roles: Mapping[str, Learner] = field(default_factory=dict)
+    """The other trained roles, by name."""
+    past_results: dict[str, dict[int, tuple[float, int]]] = field(default_factory=dict)
+    """By role, the policy's successes against each of its own versions, and the number of episodes."""
     columns: Mapping[str, ColumnMaker]
     """Column makers by environment, which contain the critic and the last response to each task."""
     activity: Activity
-    has_base: bool = True
-    """False if checkpoints contain a model's adapters alone, since its other weights are those of ``model.path``."""
-    reference: Reference | None = None
-    """The policy before RL, if the loss has a KL penalty."""
     credit: dict[str, CreditState]
-    entropy_history: EntropyHistory = field(default_factory=EntropyHistory)
-    loss_memory: Mapping[str, Any] = field(default_factory=dict)
-    """The memory of the loss's components, by name."""
     stream: StreamState | None = None
     """State of the rollout stream; None before the first RL step."""
     plan: PlanState | None = None
@@ -78,6 +96,11 @@ class TrainState:
     num_trajectories: int = 0
     started: float = field(default_factory=time.perf_counter)
     """Start of the run on the clock of ``time.perf_counter``, minus the time of earlier processes of the run."""
+
+    @property
+    def learners(self) -> dict[str, Learner]:
+        """All trained models by the name of their role, the policy first."""
+        return {POLICY: self, **self.roles}
 
     @property
     def wall_s(self) -> float:
@@ -213,42 +236,55 @@ def _write(path: Path, tree: StateDict, plain: StateDict, ranks: Ranks) -> None:
     ranks.meet()
 
 
-def restore_state(state: TrainState, found: Checkpoint, ranks: Ranks, make_reference: Callable[[], Reference]) -> None:
+def restore_state(state: TrainState, found: Checkpoint, ranks: Ranks) -> None:
     """Restore a checkpoint into the state of a new process. All ranks must call this.
 
     Args:
         state: the state to fill; its optimizer must be that of the checkpoint's phase.
-        make_reference: creates the reference of the KL penalty, into which the checkpoint's is read.
 
     Raises:
         CorruptDataError: the checkpoint cannot be read, or belongs to another model.
     """
     state.phase, state.step = found.phase, found.step
-    # earlier versions stored the weights below adapters, too
-    has_base = state.has_base or set(found.outline["model"]) == set(kept_state(state.model))
-    if "reference" in found.outline:
-        state.reference = make_reference()
-        check_same_tensors(reference_state(state.reference, has_base=has_base), found.outline["reference"])
-    if set(found.outline["columns"]) != set(state.columns):
+    outlines = {POLICY: found.outline, **found.outline.get("roles", {})}
+    if set(found.outline["columns"]) != set(state.columns) or set(outlines) != set(state.learners):
         raise _older(found.folder)
+    own_base = {name: learner.has_base for name, learner in state.learners.items()}
+    for name, learner in state.learners.items():
+        _begin_learner(learner, outlines[name])
     for key, columns in state.columns.items():
         if {"critic", "progress"} & set(found.outline["columns"][key]):
             columns.begin()
-    check_same_tensors(stored_state(state.model, has_base=has_base), found.outline["model"])
-    parts = _filled(state, found, ranks, has_base)
-    load_optimizer(state.optimizer, parts["optimizer"])
+    parts = _filled(state, found, ranks)
+    for name, learner in state.learners.items():
+        load_optimizer(learner.optimizer, (parts if name == POLICY else parts["roles"][name])["optimizer"])
+        learner.has_base = own_base[name]  # later checkpoints are as this version writes them
     for key, columns in state.columns.items():
         columns.load_state_dict(parts["columns"][key])
     plain = found.plain
     torch.set_rng_state(plain["rng"])
     state.credit = {key: CreditState.from_dict(saved) for key, saved in plain["credit"].items()}
-    state.entropy_history = EntropyHistory.from_dict(plain["entropy_history"])
-    state.loss_memory = plain.get("loss_memory", {})  # earlier versions had none
+    for name, learner in state.learners.items():
+        own = plain if name == POLICY else plain["roles"][name]
+        learner.entropy_history = EntropyHistory.from_dict(own["entropy_history"])
+        learner.loss_memory = own.get("loss_memory", {})  # earlier versions had none
+    state.past_results = plain.get("past_results", {})
     state.stream = None if plain["stream"] is None else StreamState(**plain["stream"])
-    state.plan = None if plain["plan"] is None else PlanState.from_dict(plain["plan"])
+    state.plan = None if plain["plan"] is None else checked(PlanState, plain["plan"], "plan")
     state.success_before, state.num_trajectories = plain["success_before"], plain["num_trajectories"]
     state.started -= plain["wall_s"]
     state.activity.load_state_dict(plain["activity"])
+
+
+def _begin_learner(learner: Learner, outline: StateDict) -> None:
+    """Prepare a model for the tensors of a checkpoint, and check that they are its own."""
+    # earlier versions stored the weights below adapters, too
+    learner.has_base = has_base = learner.has_base or set(outline["model"]) == set(kept_state(learner.model))
+    if "reference" in outline:
+        learner.refer_to_itself()
+        assert learner.reference is not None
+        check_same_tensors(reference_state(learner.reference, has_base=has_base), outline["reference"])
+    check_same_tensors(stored_state(learner.model, has_base=has_base), outline["model"])
 
 
 def restore_start(state: TrainState, found: Checkpoint, ranks: Ranks) -> None:
@@ -271,25 +307,31 @@ def restore_start(state: TrainState, found: Checkpoint, ranks: Ranks) -> None:
     state.started -= found.plain["wall_s"]
 
 
-def _tree_of(state: TrainState, has_base: bool | None = None) -> StateDict:
-    has_base = state.has_base if has_base is None else has_base
-    kept = state.reference
-    reference = {} if kept is None else {"reference": reference_state(kept, has_base=has_base)}
+def _tree_of(state: TrainState) -> StateDict:
+    roles = {name: _learner_tree(learner) for name, learner in state.roles.items()}
     return {
-        "model": stored_state(state.model, has_base=has_base),
-        "optimizer": state.optimizer.state_dict(),
+        **_learner_tree(state),
         "columns": {key: columns.state_dict() for key, columns in state.columns.items()},
-    } | reference
+        **({"roles": roles} if roles else {}),
+    }
+
+
+def _learner_tree(learner: Learner) -> StateDict:
+    kept, has_base = learner.reference, learner.has_base
+    reference = {} if kept is None else {"reference": reference_state(kept, has_base=has_base)}
+    model = stored_state(learner.model, has_base=has_base)
+    return {"model": model, "optimizer": learner.optimizer.state_dict(), **reference}
 
 
 def _plain_of(state: TrainState) -> StateDict:
     return {
         "rng": torch.get_rng_state(),  # the library itself draws nothing from it, a model with dropout does
         "credit": {key: memory.to_dict() for key, memory in state.credit.items()},  # of trackers and curricula
-        "entropy_history": state.entropy_history.to_dict(),
-        "loss_memory": dict(state.loss_memory),
+        **_learner_plain(state),
+        "roles": {name: _learner_plain(learner) for name, learner in state.roles.items()},
+        "past_results": state.past_results,
         "stream": None if state.stream is None else asdict(state.stream),
-        "plan": None if state.plan is None else state.plan.to_dict(),
+        "plan": None if state.plan is None else asdict(state.plan),
         "success_before": state.success_before,
         "num_trajectories": state.num_trajectories,
         "wall_s": state.wall_s,
@@ -297,16 +339,24 @@ def _plain_of(state: TrainState) -> StateDict:
     }
 
 
-def _filled(state: TrainState, found: Checkpoint, ranks: Ranks, has_base: bool) -> StateDict:
+def _learner_plain(learner: Learner) -> StateDict:
+    return {"entropy_history": learner.entropy_history.to_dict(), "loss_memory": dict(learner.loss_memory)}
+
+
+def _filled(state: TrainState, found: Checkpoint, ranks: Ranks) -> StateDict:
     """Read the checkpoint's tree; weights are read in place, and the optimizer's tensors are sharded like them."""
-    own = _tree_of(state, has_base)
-    targets = dict(tensors_of({name: own[name] for name in own if name != "optimizer"}))
     optimizers = {
-        f"columns/{key}/{path}": optimizer
-        for key, columns in state.columns.items()
-        for path, optimizer in columns.optimizers().items()
+        "optimizer": state.optimizer,
+        **{f"roles/{name}/optimizer": learner.optimizer for name, learner in state.roles.items()},
+        **{
+            f"columns/{key}/{path}": optimizer
+            for key, columns in state.columns.items()
+            for path, optimizer in columns.optimizers().items()
+        },
     }
-    for at, optimizer in {"optimizer": state.optimizer, **optimizers}.items():
+    of_optimizers = tuple(f"{at}/" for at in optimizers)
+    targets = {at: one for at, one in tensors_of(_tree_of(state)) if not at.startswith(of_optimizers)}
+    for at, optimizer in optimizers.items():
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         for path, tensor in tensors_of(_part(found.outline, at), at):
             _, index, *_ = path.removeprefix(f"{at}/").split("/")  # as in optimizer/state/0/exp_avg

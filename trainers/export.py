@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentgym.errors import CorruptDataError, UsageError
-from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.checkpoint import checkpoints_of
 from agentgym.trainers.config.overrides import load_config
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.tensor_folder import load_tree, read_outline, tensors_of
 from agentgym.trainers.models.adapters import save_adapters
-from agentgym.trainers.models.model import add_lora, end_ids, load_model, save_model
+from agentgym.trainers.models.model import add_lora, load_model, save_model
 from agentgym.trainers.models.quantized import check_same_tensors, kept_state, stored_state
 from agentgym.trainers.models.rehearsal import prepare_saving
 from agentgym.trainers.models.tiny import build_model, read_tokenizer
+from agentgym.trainers.models.vocabulary import renderer_for
 from agentgym.trainers.run.folder import TOKENIZER_NAME
 
 
@@ -53,7 +53,7 @@ def export_checkpoint(run_dir: Path, out: Path, name: str = "", *, only_adapters
         save_adapters(model, out, settings.path)
         tokenizer.save_pretrained(out)
         return found
-    renderer = ChatRenderer(tokenizer, settings.chat, end_ids(settings.path) if settings.path else ())
+    renderer = renderer_for(settings.path, tokenizer, settings.chat)
     prepare_saving(model, tokenizer, renderer.turn_end_ids)
     save_model(model, tokenizer, out, config.context, settings.chat)
     return found

@@ -39,6 +39,7 @@ from agentgym.rollout.group import check_rollouts, failures_of
 from agentgym.trainers.checkpoint import (
     START,
     CheckpointWriter,
+    Learner,
     TrainState,
     load_latest_checkpoint,
     restore_start,
@@ -49,10 +50,11 @@ from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.rank_limits import check_ranks, how_shared
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.critics.columns import ColumnMaker
-from agentgym.trainers.data.weighted_row import WeightedRow
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.distributed.devices import on_background_thread
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, num_restarts
 from agentgym.trainers.models.adapters import ADAPTERS, save_adapters
+from agentgym.trainers.models.card import Card
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.phases.added_loss import SftMix
 from agentgym.trainers.phases.best import note_evaluation
@@ -68,6 +70,7 @@ from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log, MetricsLog, SilentLog, check_wandb
 from agentgym.trainers.reporting.outcome import keep_verdict, outcome
 from agentgym.trainers.run.folder import (
+    ROLES,
     TrainResult,
     check_run_dir,
     extend_run,
@@ -78,7 +81,7 @@ from agentgym.trainers.run.folder import (
 )
 from agentgym.trainers.run.run import Run
 from agentgym.trainers.run.tokenizer import keep_tokenizer
-from agentgym.trainers.types import Metrics
+from agentgym.trainers.types import CausalLM, Metrics, Tokenizer
 
 
 def train_rank(
@@ -164,9 +167,19 @@ class TrainingLoop:
             phase=phase,
             model=self.run.model,
             has_base=not config.model.trains_adapters_of_files,
+            has_adapters=config.needs_no_second_model,
             optimizer=make_optimizer(self.run.model, config.sft.optimizer if phase == "sft" else config.optimizer),
             columns={env.key: ColumnMaker(env.config, self.run.model, self.run.renderer) for env in self.run.envs},
             credit={env.key: CreditState() for env in self.run.envs},
+            roles={
+                name: Learner(
+                    model=role.policy.model,
+                    optimizer=make_optimizer(role.policy.model, role.config.optimizer),
+                    has_base=not role.config.model.trains_adapters_of_files,
+                    has_adapters=role.config.needs_no_second_model,
+                )
+                for name, role in self.run.roles.trained.items()
+            },
             activity=Activity(
                 config.loss,
                 has_demos=config.sft.has_phase,
@@ -193,11 +206,11 @@ class TrainingLoop:
             is_new = self.checkpoint is None
             await self.restore()
             if config.eval.base and config.sft.has_phase and is_new:
-                await run.policy.update(0)  # servers have no weights of this run yet
+                await run.update_engines(0)  # servers have no weights of this run yet
                 await evaluate_policy(run, self.log, "base", 0)
             rows = await self.demonstrations()
             if state.phase == "sft" and config.sft.has_phase:
-                await run.policy.sleep_engine()
+                await run.sleep_engines()
                 warm_start(run, state, rows, self.checkpoints, self.log)
             if state.phase != "rl":
                 await self.begin_rl()
@@ -245,15 +258,13 @@ class TrainingLoop:
         return made
 
     def save_result(self) -> None:
-        """Write the trained model on the first rank, and its adapters if it has any. All ranks must call this."""
-        config, run = self.config, self.run
-        model = run.policy.whole_model()
-        if model is None:
-            return
-        save_model(model, run.tokenizer, run.run_dir / "model", config.context, config.model.chat, run.card())
-        if config.model.trains_adapters_of_files:
-            save_adapters(model, run.run_dir / ADAPTERS, config.model.path)
-            run.tokenizer.save_pretrained(run.run_dir / ADAPTERS)
+        """Write the trained models on the first rank, and their adapters if there are any. All ranks must call this."""
+        run = self.run
+        save_trained(
+            run.config, run.run_dir, run.policy.whole_model(), run.tokenizer, run.card() if run.ranks.is_main else None
+        )
+        for name, role in run.roles.trained.items():
+            save_trained(role.config, run.run_dir / ROLES / name, role.policy.whole_model(), role.tokenizer)
 
     def conclude(self, after: float | None) -> None:
         """Say what RL has changed, or why it could not."""
@@ -276,17 +287,17 @@ class TrainingLoop:
         if is_start:
             restore_start(self.state, self.checkpoint, self.run.ranks)
         else:
-            restore_state(self.state, self.checkpoint, self.run.ranks, self.run.make_reference)
+            restore_state(self.state, self.checkpoint, self.run.ranks)
         self.checkpoint = None  # frees its memory
         self.saved_step = self.state.step if self.state.phase == "rl" else -1
-        await self.run.policy.update(self.state.step if self.state.phase == "rl" else 0)
+        await self.run.update_engines(self.state.step if self.state.phase == "rl" else 0)
         after = "the warm start" if is_start else f"{self.state.phase} step {self.state.step}"
         self.log.say(f"resumed after {after}" + origin_of(self.run.run_dir))
         if self.state.phase == "rl":
             for note in extension_notes(self.config, self._num_steps_before, self.state.step):
                 self.log.say(f"note: {note}")
 
-    async def demonstrations(self) -> list[WeightedRow]:
+    async def demonstrations(self) -> list[Row]:
         """Return the training rows of all demonstrations, or none if the rest of the run does not use them."""
         if not self.learns_from_demos:
             return []
@@ -294,13 +305,13 @@ class TrainingLoop:
 
     async def begin_rl(self) -> None:
         """Prepare RL from the current policy (KL reference, critic, engine), and evaluate that policy."""
-        config, run, state = self.config, self.run, self.state
+        run, state = self.run, self.state
         state.phase, state.step = "rl", 0
-        state.optimizer = make_optimizer(run.model, config.optimizer)
-        state.reference = run.make_reference() if config.loss.needs_reference else None
+        run.roles.begin()
+        self.begin_learners()
         for columns in state.columns.values():
             columns.begin()
-        await run.policy.update(0)
+        await run.update_engines(0)
         state.success_before = await evaluate_policy(run, self.log, "before", 0)
         await note_evaluation(run, self.log, 0)
         self.save()
@@ -324,7 +335,7 @@ class TrainingLoop:
                 metrics = await self.step(rollouts, clock)
                 state.step, state.stream, state.plan = state.step + 1, rollouts.state, rollouts.plan
                 with self.save_on_failure(), self.logged(metrics, rollouts, clock):
-                    await run.policy.update(state.step)
+                    await run.update_engines(state.step)
                 self.checkpoints.check()
                 if state.step % config.checkpoint_every == 0 or state.step == config.num_steps:
                     self.save()
@@ -334,9 +345,17 @@ class TrainingLoop:
     def restart(self) -> None:
         """Make the policy so far the reference, with a new optimizer, at the step that the loss names."""
         if self.config.loss.restart_at and self.state.step == self.config.loss.restart_at:
-            self.state.reference = self.run.make_reference()
-            self.state.optimizer = make_optimizer(self.run.model, self.config.optimizer)
+            self.begin_learners()
             self.log.say(f"restart_at: the policy after step {self.state.step} is the reference from here on")
+
+    def begin_learners(self) -> None:
+        """Give each trained model a new optimizer, and make it as it is its own reference, if its loss has one."""
+        for name, learner in self.state.learners.items():
+            config = self.run.roles.config_of(name)
+            learner.optimizer = make_optimizer(learner.model, config.optimizer)
+            learner.reference = None
+            if config.loss.needs_reference:
+                learner.refer_to_itself()
 
     def save(self) -> None:
         """Write a checkpoint of the last complete RL step. All ranks must call this."""
@@ -394,6 +413,7 @@ class TrainingLoop:
         config, run, state = self.config, self.run, self.state
         self.restart()
         with self.save_on_failure():
+            await run.roles.begin_step(state.step, state.past_results)
             groups = await rollouts.take(state.step)
         with self.save_on_failure(is_on_all_ranks=True):
             check_rollouts(groups, config.group, "group.max_failure_rate")
@@ -407,10 +427,23 @@ class TrainingLoop:
         if config.pipeline.mode == "async":  # beside the rollouts, which go on in this thread
             metrics = await asyncio.to_thread(on_background_thread(train))
         else:
-            await run.policy.sleep_engine()
+            await run.sleep_engines()
             metrics = train()
+        run.roles.count(groups, state.past_results)
         state.num_trajectories += sum(t.replayed_step is None for group in groups for t in group.trajectories)
         return metrics
+
+
+def save_trained(
+    config: TrainConfig, folder: Path, model: CausalLM | None, tokenizer: Tokenizer, card: Card | None = None
+) -> None:
+    """Write a trained model into ``folder/model``, and its adapters beside it; None is that of another rank."""
+    if model is None:
+        return
+    save_model(model, tokenizer, folder / "model", config.context, config.model.chat, card)
+    if config.model.trains_adapters_of_files:
+        save_adapters(model, folder / ADAPTERS, config.model.path)
+        tokenizer.save_pretrained(folder / ADAPTERS)
 
 
 def writes_in_background(config: TrainConfig, device: torch.device) -> bool:

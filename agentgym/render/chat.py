@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from agentgym.errors import UsageError
+from agentgym.media import id_of
 from agentgym.render.cache_keys import ActionKey, ReplyKey
 from agentgym.render.config import ChatConfig
 from agentgym.render.families import FORMATS, known_family
@@ -21,6 +22,7 @@ from agentgym.render.formats.harmony import Harmony
 from agentgym.render.formats.plain import Compact, CompactOrWords
 from agentgym.render.formats.reading import SHOWN, Reading, as_json
 from agentgym.render.guard import INSIDE, ContentGuard, control_texts
+from agentgym.render.images import IMAGE_MARK, PromptVision, expanded
 from agentgym.render.template import ChatTemplate, Tokenizer
 from agentgym.render.thinking import Thought, split_thinking
 from agentgym.render.token_bytes import TokenBytes
@@ -41,6 +43,7 @@ class ChatRenderer:
         end_ids: further tokens that end an assistant's message, beside those of the template and the tokenizer.
         takes_words: True for environments to which the policy also speaks (``Env.takes_words``), so that words are
             words in formats whose calls have no marks.
+        vision: the image processor of a model that sees. Without it prompts hold the text of messages alone.
 
     Raises:
         UsageError: the tokenizer has no chat template, or its family is unknown and ``config.codec`` is ``auto``.
@@ -53,15 +56,20 @@ class ChatRenderer:
         end_ids: Sequence[int] = (),
         *,
         takes_words: bool = False,
+        vision: PromptVision | None = None,
     ) -> None:
-        self._tokenizer = tokenizer
+        self._tokenizer, self.vision = tokenizer, vision
+        self.why_text_only = ""
         self._further_ends, self._takes_words = tuple(end_ids), takes_words
         self.config = config
         self.family = known_family(str(tokenizer.chat_template or ""), config.codec)
         form = FORMATS[self.family.format]
         self.format = CompactOrWords() if takes_words and isinstance(form, Compact) else form
-        self._guard = ContentGuard(control_texts(tokenizer), (_SENTINEL,))
-        self.template = ChatTemplate(tokenizer, self.family, config.template_args, config.tools_style, self._guard)
+        of_images = () if vision is None else (IMAGE_MARK, *vision.control_texts)
+        self._guard = ContentGuard(tuple(dict.fromkeys((*of_images, *control_texts(tokenizer)))), (_SENTINEL,))
+        self.template = ChatTemplate(
+            tokenizer, self.family, config.template_args, config.tools_style, self._guard, vision
+        )
         self._kept_suffix = lru_cache(maxsize=4096)(self._short_suffix)
         self._kept_action = lru_cache(maxsize=4096)(self._write_action)
         self._is_plain = lru_cache(maxsize=256)(self._probe_shape)
@@ -77,7 +85,7 @@ class ChatRenderer:
 
     def __reduce__(self) -> tuple[object, ...]:
         # bound methods with a cache cannot be pickled
-        return _renderer, (self._tokenizer, self.config, self._further_ends, self._takes_words)
+        return _renderer, (self._tokenizer, self.config, self._further_ends, self._takes_words, self.vision)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -86,7 +94,7 @@ class ChatRenderer:
 
     def in_style(self, config: ChatConfig) -> ChatRenderer:
         """Return a renderer of the same tokenizer with other settings."""
-        return ChatRenderer(self._tokenizer, config, self._further_ends, takes_words=self._takes_words)
+        return _renderer(self._tokenizer, config, self._further_ends, self._takes_words, self.vision)
 
     def for_words(self, takes_words: bool) -> ChatRenderer:
         """Return the renderer for an environment that takes words, or for one that does not.
@@ -99,7 +107,7 @@ class ChatRenderer:
 
     @cached_property
     def _other(self) -> ChatRenderer:
-        return _renderer(self._tokenizer, self.config, self._further_ends, not self._takes_words)
+        return _renderer(self._tokenizer, self.config, self._further_ends, not self._takes_words, self.vision)
 
     # ------------------------------------------------------------------------------------- messages to token ids
 
@@ -181,8 +189,8 @@ class ChatRenderer:
         return Message("assistant", text, calls, thinking=thought.thinking, answer=reading.text)
 
     def text_of(self, token_ids: Sequence[int]) -> str:
-        """Decode token ids to text, special tokens included."""
-        ids = list(token_ids)
+        """Decode token ids to text, special tokens included and images left out."""
+        ids = list(token_ids) if self.vision is None else [one for one in token_ids if one >= 0]
         return str(self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     @property
@@ -400,7 +408,15 @@ class ChatRenderer:
         return (self._kept_ids if len(text) <= _LONGEST_KEPT else self._tokenized)(text, before)
 
     def _tokenized(self, text: str, before: str) -> tuple[int, ...]:
-        return self._guard.encoded(text, self._encode_after, before)
+        if self.vision is None or IMAGE_MARK not in text:
+            return self._guard.encoded(text, self._encode_after, before)
+        ids: list[int] = []
+        for piece, digest, count in expanded(text, self.vision):
+            ids += self._guard.encoded(piece, self._encode_after, before) if piece else ()
+            if count:
+                ids += [id_of(digest)] * count
+                before = self.vision.pad
+        return tuple(ids)
 
     def _encode_after(self, text: str, before: str) -> list[int]:
         """Encode a text that follows another one. Some tokenizers add a space to the start of every text."""
@@ -487,5 +503,7 @@ def _facts(message: Message) -> list[tuple[str, object]]:
     return [(c.name, dict(c.arguments)) if isinstance(c, ToolCall) else ("", c.text) for c in message.calls]
 
 
-def _renderer(tokenizer: Tokenizer, config: ChatConfig, end_ids: Sequence[int], takes_words: bool) -> ChatRenderer:
-    return ChatRenderer(tokenizer, config, end_ids, takes_words=takes_words)
+def _renderer(
+    tokenizer: Tokenizer, config: ChatConfig, end_ids: Sequence[int], takes_words: bool, vision: PromptVision | None
+) -> ChatRenderer:
+    return ChatRenderer(tokenizer, config, end_ids, takes_words=takes_words, vision=vision)

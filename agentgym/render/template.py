@@ -17,6 +17,7 @@ from agentgym.errors import UsageError
 from agentgym.render.config import ToolsStyle
 from agentgym.render.families import FORMATS, Family
 from agentgym.render.guard import ContentGuard
+from agentgym.render.images import PromptVision, as_parts, digests_of, marked_text, with_marks, with_written
 from agentgym.render.rows import (
     Chat,
     merged,
@@ -116,6 +117,7 @@ class ChatTemplate:
         args: variables for the template, for instance ``{"enable_thinking": False}``.
         tools_style: ``compact`` describes each tool in one line of the first message.
         guard: replaces control texts that do not come from the model; rendered texts contain its placeholders.
+        vision: the image processor of a model that sees; None leaves images out.
     """
 
     def __init__(
@@ -125,8 +127,9 @@ class ChatTemplate:
         args: Mapping[str, Any] | None = None,
         tools_style: ToolsStyle = "schema",
         guard: ContentGuard | None = None,
+        vision: PromptVision | None = None,
     ) -> None:
-        self._guard = guard or ContentGuard(())
+        self._guard, self._vision = guard or ContentGuard(()), vision
         self._tokenizer, self._family, self._args = tokenizer, family, dict(args or {})
         self._tools_style = tools_style
         self._takes_parts = self._probe_parts()
@@ -182,7 +185,7 @@ class ChatTemplate:
             elif message.role == "tool":
                 row = self._result(message, open_ids)
             else:
-                row = {"role": message.role, "content": self._guard.hidden(message.text)}
+                row = {"role": message.role, "content": self._shown(message)}
             if row.get("tool_calls") and message.text and not can.text_beside_calls:
                 rows.append({"role": "assistant", "content": self._guard.hidden_said(message.text)})
             rows.append(row)
@@ -274,7 +277,7 @@ class ChatTemplate:
             open_ids: the policy's and the row's id of each call without a result; the answered one is removed. Results
                 whose id is unknown answer the first call.
         """
-        can, text = self.abilities, self._guard.hidden(message.text)
+        can, text = self.abilities, self._shown(message)
         if not can.results or (not open_ids and not can.results_alone):
             return {"role": "user", "content": result_text(text)}
         name = self._guard.hidden(message.result.name) if message.result else ""
@@ -285,10 +288,33 @@ class ChatTemplate:
 
     # ---------------------------------------------------------------------------------------------------- private
 
+    def _shown(self, message: Message) -> str:
+        """Return the text of a message from outside, with marks for its images if the model sees."""
+        return self._guard.hidden(message.text) if self._vision is None else marked_text(message, self._guard.hidden)
+
     def _apply(self, chat: Chat, tools: Sequence[ToolSpec], more: bool) -> str:
+        digests = digests_of(row["content"] for row in chat) if self._vision is not None else []
+        if self._vision is None or not digests:
+            return self._filled(chat, tools, more)
+        whole = [as_parts(row["content"]) if digests_of([row["content"]]) else row["content"] for row in chat]
+        with suppress(UsageError):  # a template that takes text alone
+            text = self._filled(
+                [{**row, "content": parts} for row, parts in zip(chat, whole, strict=True)], tools, more
+            )
+            if (marked := with_marks(text, self._vision.slot, digests)) is not None:
+                return marked
+        written = [{**row, "content": with_written(row["content"], self._vision.written)} for row in chat]
+        return self._filled(written, tools, more)
+
+    def _filled(self, chat: Chat, tools: Sequence[ToolSpec], more: bool) -> str:
         schemas = [tool.as_function() for tool in tools] or None
         if self._takes_parts:
-            chat = [{**row, "content": [{"type": "text", "text": row["content"]}]} for row in chat]
+            chat = [
+                {**row, "content": [{"type": "text", "text": row["content"]}]}
+                if isinstance(row["content"], str)
+                else row
+                for row in chat
+            ]
         try:
             text = self._tokenizer.apply_chat_template(
                 chat, tools=schemas, tokenize=False, add_generation_prompt=more, **self._args

@@ -1,4 +1,4 @@
-"""Sub-agents: episodes within an episode, in which the same policy acts with separate contexts."""
+"""Sub-agents: episodes within an episode with contexts of their own, in which the policy or another role acts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 from agentgym.env.env import Env
 from agentgym.errors import EngineError, EnvError, EnvTimeoutError
 from agentgym.rollout.request import RolloutRequest, ignore_turn
+from agentgym.rollout.roles import part_name
 from agentgym.rollout.seeds import derive_seed
 from agentgym.types import Segment, Status, Task, Trajectory
 
@@ -28,6 +29,9 @@ class Delegation:
         self._request = replace(request, num_retries=0, num_hints=0, advice="", on_turn=ignore_turn)
         self._num_invocations = self._num_running = 0
         self.segments: list[Segment] = []
+        """Context windows of the policy and of trained roles."""
+        self.frozen_segments: list[Segment] = []
+        """Those of roles without training."""
         self.clock: asyncio.Timeout | None = None
         """Time-out of the running step, which is paused while a sub-agent runs."""
 
@@ -35,12 +39,17 @@ class Delegation:
         invocation = self._num_invocations
         self._num_invocations += 1
         seed = derive_seed(self._request.seed, "sub-agent", invocation)
+        part = self._request.roles.get(part_name(agent))
+        make_agent = self._request.make_agent if part is None else part.make_agent
         self._pause(+1)
         try:
-            trajectory = await self._play(env, replace(self._request, task=task, seed=seed))
+            trajectory = await self._play(env, replace(self._request, task=task, seed=seed, make_agent=make_agent))
         finally:
             self._pause(-1)
-        self.segments += [replace(segment, agent=agent, invocation=invocation) for segment in trajectory.segments]
+        role, kept = "", self.segments
+        if part is not None:
+            role, kept = part.role, self.segments if part.is_trained else self.frozen_segments
+        kept += [replace(segment, agent=agent, invocation=invocation, role=role) for segment in trajectory.segments]
         if not trajectory.status.is_evidence:
             raise _ERRORS[trajectory.status](f"sub-agent {agent}: {trajectory.error}")
 

@@ -19,7 +19,7 @@ from agentgym.rollout.branch import Branch, Start, branch_from
 from agentgym.rollout.memory import FEEDBACK
 from agentgym.rollout.request import RolloutRequest
 from agentgym.rollout.seeds import derive_seed
-from agentgym.types import CancelledMember, CutReason, Message, Segment, Trajectory, Turn
+from agentgym.types import CancelledMember, CutReason, Message, Trajectory, Turn
 
 if TYPE_CHECKING:
     from agentgym.rollout.program import Group
@@ -242,7 +242,7 @@ class Episode:
         *before, last = paused.segments
         *turns, turn = last.turns
         told = replace(turn, replies=(*turn.replies, message), feedback=text)
-        self._played = (replace(paused, segments=(*before, Segment((*turns, told), last.agent, last.invocation))),)
+        self._played = (replace(paused, segments=(*before, replace(last, turns=(*turns, told)))),)
 
     def cancel(self) -> None:
         """Leave the episode out of the group. It is neither a failure nor data.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from agentgym.media import has_media
 from agentgym.types import ImagePart, Observation, Trajectory
 
 _CALL_MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<|tool_call_start|>", "<|tool_call|>")
@@ -41,10 +42,14 @@ class EpisodeNotes:
 
 def _of_hidden_images(trajectory: Trajectory) -> str:
     """Return a note if a local model was prompted without images, since token ids hold the text of messages alone."""
-    turns = [turn for turn in trajectory.turns if turn.prompt_ids]
-    if turns and any(map(_shows_images, (trajectory.observation, *(turn.replies for turn in turns)))):
+    turns = [
+        turn for turn in trajectory.turns if turn.prompt_ids and isinstance(turn.prompt_ids, tuple)
+    ]  # on this rank
+    if any(has_media(turn.prompt_ids) for turn in turns):
+        return ""
+    if turns and any(map(_shows_images, (trajectory.observation, *(turn.replies for turn in turns[:-1])))):
         lost = "shows images, which the model does not get: its prompts hold text alone"
-        return f"{trajectory.env_id} {lost} (docs/models.md)"
+        return f"{trajectory.env_id} {lost} (docs/vision.md)"
     return ""
 
 

@@ -22,14 +22,16 @@ def check_tools_fit(renderer: ChatRenderer, env: Env, window: int, max_new_token
         max_new_tokens: most tokens of a completion.
 
     Raises:
-        ConfigError: the model's format writes no calls and the environment takes no words, or there is no room; the
-            message gives the numbers and what would fit.
+        ConfigError: the model's format writes no calls and the environment takes no words, the environment needs a
+            model that sees, or there is no room; the message gives the numbers and what would fit.
     """
     if env.tools and not env.takes_words and renderer.format.name == "text":
         raise ConfigError(
             f"model.codec=text writes no calls, and {env.env_id} is played by calls of its tools "
             f"({', '.join(tool.name for tool in env.tools)}): choose another format, or auto"
         )
+    if renderer.vision is None:
+        require_vision(env, renderer.why_text_only)
     said = (Message("user", "?"),)
     num_tokens = len(renderer.prompt_ids(said, env.tools))
     if num_tokens + max_new_tokens <= window:
@@ -54,3 +56,19 @@ def too_long(num_tokens: int, window: int) -> PromptTooLongError:
         f"the first prompt has {num_tokens} tokens and the context holds {window}; raise model.max_context_tokens "
         "(--max-context-tokens in eval), or shorten the prompt"
     )
+
+
+def require_vision(env: Env, why: str = "") -> None:
+    """Refuse an environment that needs a model that sees.
+
+    Args:
+        why: reason why the model does not see; empty for one that is built here.
+
+    Raises:
+        ConfigError: the environment shows images that its texts do not replace.
+    """
+    if env.needs_images:
+        raise ConfigError(
+            f"{env.env_id} shows images that its texts do not replace, and the model's prompts hold text alone: "
+            f"{why or 'it was made without a vision tower'}; docs/vision.md lists the models that see"
+        )

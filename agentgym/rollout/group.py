@@ -34,6 +34,7 @@ from agentgym.rollout.pool import Pool, is_evidence
 from agentgym.rollout.program import Group, Planned
 from agentgym.rollout.quorum import Quorum
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest, WriteHint
+from agentgym.rollout.roles import NO_ROLES, Cast
 from agentgym.rollout.waves import AT_ONCE
 from agentgym.settings import Count, Fraction, Natural, Settings, check_ranges
 from agentgym.types import Status, Task, Trajectory, TrajectoryGroup
@@ -81,7 +82,7 @@ class GroupPlayer:
         in_flight: limit of episodes in flight, older groups first; by default only the pool limits them.
         on_episode: called with the request and the trajectory of each finished episode; for each player of a game.
         on_attempt: called with the trajectory of each attempt, valid or not, before ``on_episode``.
-        opponent: the opponent's agents in games of several players; without it the policy plays all players.
+        roles: models that play sub-agents or players; the policy plays the others.
         env_name: name of the environment in a run that mixes several.
         reflect: lets the policy read a failed episode, for branches that use reflection.
         demonstrator: makes the agents of episodes that the oracle plays.
@@ -100,7 +101,7 @@ class GroupPlayer:
         in_flight: InFlight | None = None,
         on_episode: OnEpisode = lambda request, trajectory: None,
         on_attempt: OnAttempt = lambda trajectory: None,
-        opponent: MakeAgent | None = None,
+        roles: Cast = NO_ROLES,
         env_name: str = "",
         reflect: Reflect | None = None,
         demonstrator: MakeAgent | None = None,
@@ -108,7 +109,7 @@ class GroupPlayer:
         write_feedback: WriteHint | None = None,
     ) -> None:
         self._reflect, self._demonstrator, self._env_name = reflect, demonstrator, env_name
-        self._write_hint, self._write_feedback, self._opponent = write_hint, write_feedback, opponent
+        self._write_hint, self._write_feedback, self._roles = write_hint, write_feedback, roles
         self._pool, self._make_actor, self._config, self._seed = pool, make_agent, config, seed
         self._quorum = quorum or Quorum(num_started=config.group_size, num_needed=config.group_size)
         self._in_flight = in_flight or InFlight(config.num_envs)
@@ -120,6 +121,7 @@ class GroupPlayer:
         task: Task,
         *,
         make_agent: MakeAgent | None = None,
+        roles: Cast | None = None,
         num_episodes: int | None = None,
         max_turns: int | None = None,
         program: Planned = AT_ONCE,
@@ -128,7 +130,7 @@ class GroupPlayer:
 
         Args:
             ordinal: position of the task in the run's task order.
-            make_agent: by default the player's own.
+            make_agent, roles: by default the player's own.
             num_episodes: by default ``group_size``.
             max_turns: most turns of an episode, beside the environment's own limit.
             program: plays the group; by default all episodes begin at the start of the task, at once.
@@ -136,7 +138,7 @@ class GroupPlayer:
         request = RolloutRequest(
             task=task,
             make_agent=make_agent or self._make_actor,
-            opponent=self._opponent,
+            roles=self._roles if roles is None else roles,
             ordinal=ordinal,
             limits=self._config.limits,
             max_turns=max_turns,
@@ -196,7 +198,7 @@ async def run_groups(  # noqa: PLR0913  (the names at the call are the documenta
     seed: int,
     on_episode: OnEpisode = lambda request, trajectory: None,
     on_attempt: OnAttempt = lambda trajectory: None,
-    opponent: MakeAgent | None = None,
+    roles: Cast = NO_ROLES,
     in_flight: InFlight | None = None,
     kept: Sequence[TrajectoryGroup] = (),
 ) -> tuple[TrajectoryGroup, ...]:
@@ -230,7 +232,7 @@ async def run_groups(  # noqa: PLR0913  (the names at the call are the documenta
         seed=seed,
         on_episode=watch,
         on_attempt=on_attempt,
-        opponent=opponent,
+        roles=roles,
         in_flight=in_flight,
     )
     try:
@@ -304,7 +306,10 @@ def _how_to_find(failed: Sequence[Trajectory], num_played: int) -> str:
     if _OF_AN_AGENT.match(str(worst.error)):
         return "The agent's program failed, not the environment: look at its command and at what it printed"
     if ": the opponent forfeits" in str(worst.error):
-        return "The opponent breaks the rules, not the environment: evaluate against another one (--opponent)"
+        return (
+            "The opponent breaks the rules, not the environment: play against another one (--opponent, or in training "
+            "roles.NAME.policy, or a longer warm start of its weights)"
+        )
     if _OF_A_SANDBOX.search(str(worst.error)):
         return "agentgym doctor shows which sandboxes work on this machine"
     # enough episodes to see a fault of this rate a few times

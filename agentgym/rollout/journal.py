@@ -258,15 +258,19 @@ def _commit() -> str:
 
 def _repository() -> str:
     """Return the commit of the repository around the working directory; empty if there is none."""
-    return _commit_of(Path.cwd())
+    here = Path.cwd()
+    return _commit_of(here) if any((folder / ".git").exists() for folder in (here, *here.parents)) else ""
 
 
 def _commit_of(folder: Path) -> str:
+    """Return the commit of a checkout, marked if tracked files were changed, or the reason why git does not tell it."""
     try:
         commit = _git(folder, "rev-parse", "--short=12", "HEAD")
         return commit + (" with changes" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
-    except (OSError, subprocess.SubprocessError):
-        return ""
+    except subprocess.CalledProcessError as error:  # of another user's checkout, or one without a commit
+        return f"unknown ({' '.join(error.stderr.split())[:200]})"
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"unknown ({error_text(error)})"
 
 
 def _command() -> str:
@@ -298,7 +302,8 @@ def _blas() -> dict[str, str]:
 @cache
 def _installed() -> dict[str, str]:
     """Return the version of every installed package."""
-    found = {str(one.metadata["Name"]): one.version for one in importlib.metadata.distributions()}
+    read = (one.metadata for one in importlib.metadata.distributions())  # once, since each look parses it
+    found = {str(metadata["Name"]): str(metadata["Version"]) for metadata in read}
     return dict(sorted(found.items()))
 
 

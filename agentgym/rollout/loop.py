@@ -75,6 +75,7 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
         env_id=env.env_id,
         status=so_far.status,
         segments=(*as_segments(so_far.turns), *(delegation.segments if delegation else ())),
+        frozen_segments=tuple(delegation.frozen_segments) if delegation else (),
         seed=request.seed,
         task_type=so_far.task_type,
         observation=so_far.observation,

@@ -1,4 +1,4 @@
-"""A game of several players, played by one policy or by a policy and its opponent.
+"""A game of several players, played by one policy, or by a policy and other roles.
 
 Every player has an ordinary episode (:func:`~agentgym.rollout.loop.run_episode`) in its own environment, a *seat* of
 the shared game. A seat's ``reset`` and ``step`` return when it is the player's turn or the game is over. Each player
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agentgym.env.actions import Action
 from agentgym.env.env import Env, StepInfo, TypedStep
@@ -21,9 +21,10 @@ from agentgym.errors import EnvError, InfrastructureError, UsageError, boundary,
 from agentgym.rollout.agent import EpisodePlayer
 from agentgym.rollout.loop import run_episode, status_of
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest, ignore_turn
+from agentgym.rollout.roles import OPPONENT, of_policy, part_name
 from agentgym.rollout.seeds import derive_seed
 from agentgym.tool import cut_output
-from agentgym.types import Message, Observation, RewardPart, Segment, Status, ToolSpec, Trajectory
+from agentgym.types import Message, Observation, RewardPart, Status, ToolSpec, Trajectory
 
 _WAITING = EpisodeLimits(reset_timeout_s=1e9, step_timeout_s=1e9)
 """A seat waits for the other players, so only the steps of the game itself have a time limit."""
@@ -33,8 +34,8 @@ async def play_task(env: Env, request: RolloutRequest) -> tuple[Trajectory, ...]
     """Play one task: an episode, or a game with one episode per player.
 
     Returns:
-        Trajectories by player. Against an opponent only the policy's trajectory is returned. A game that could not
-        start or end is one failed trajectory.
+        Trajectories by player, of those that the policy and trained roles play. The first one has the turns of the
+        others as ``frozen_segments``. A game that could not start or end is one failed trajectory.
 
     Raises:
         UsageError: the request names an opponent, and the environment has one player.
@@ -48,7 +49,7 @@ async def play_task(env: Env, request: RolloutRequest) -> tuple[Trajectory, ...]
                 return await _play_game(env, request)
             except InfrastructureError as error:
                 return (failed_to_play(request, error, env.env_id),)
-        if request.opponent is not None:
+        if OPPONENT in request.roles:
             raise UsageError(f"{env.env_id} has one player and takes no opponent; did you mean to set opponent=self?")
         play = player.play_episode if isinstance(player, EpisodePlayer) else run_episode
         return (await play(env, request),)
@@ -85,15 +86,13 @@ async def _play_game(env: MatchEnv, request: RolloutRequest) -> tuple[Trajectory
         async with asyncio.timeout(request.limits.reset_timeout_s):
             await env.areset(seed=request.task.seed, options={"task": request.task})
     match = _Match(env, request.limits)
-    of_policy = range(env.num_players)
-    if request.opponent is not None:
-        chosen = derive_seed(request.seed, "seat") % env.num_players
-        of_policy = range(chosen, chosen + 1)
+    seats = _seats(env, request)
 
     async def sit(player: int) -> Trajectory:
-        trajectory = await run_episode(_Seat(match, player), _seat_request(request, player, player in of_policy))
+        played = await run_episode(_Seat(match, player), seats[player].request)
+        own = tuple(replace(segment, role=seats[player].role) for segment in played.segments)
         with boundary(EnvError, f"{env.env_id}: the end of the game"):
-            return await match.leave(player, replace(trajectory, player=player))
+            return await match.leave(player, replace(played, segments=own, player=player))
 
     playing = [asyncio.ensure_future(sit(player)) for player in range(env.num_players)]
     try:
@@ -102,23 +101,61 @@ async def _play_game(env: MatchEnv, request: RolloutRequest) -> tuple[Trajectory
         for job in playing:  # if one task raises, the others must not continue
             job.cancel()
     loser = env.loser
-    if loser is not None and loser not in of_policy:
+    if loser is not None and not seats[loser].may_lose_by_forfeit:
         raise EnvError(
             f"{env.env_id}: the opponent forfeits as {env.players[loser]}, by breaking the rules or out of room, which "
             "says nothing of the policy"
         )
     is_forfeit = match.is_over and loser is not None
-    return tuple(replace(played[player], is_forfeit=is_forfeit) for player in of_policy)
+    pairs = list(zip(played, seats, strict=True))
+    others = tuple(
+        replace(segment, agent=env.players[trajectory.player])
+        for trajectory, seat in pairs
+        if not seat.is_evidence
+        for segment in trajectory.segments
+    )
+    first, *rest = (replace(trajectory, is_forfeit=is_forfeit) for trajectory, seat in pairs if seat.is_evidence)
+    return (replace(first, frozen_segments=others), *rest)
 
 
-def _seat_request(request: RolloutRequest, player: int, is_policy: bool) -> RolloutRequest:
-    """Return the request of one player's episode."""
-    seed = derive_seed(request.seed, "player", player)
-    if request.opponent is None:
-        return replace(request, limits=_WAITING, seed=seed)
-    if is_policy:
-        return replace(request, limits=_WAITING)
-    return replace(request, limits=_WAITING, seed=seed, make_agent=request.opponent, on_turn=ignore_turn)
+@dataclass(frozen=True, slots=True)
+class _SeatPlan:
+    """A player's episode: its request, and the role that plays it; empty for the policy."""
+
+    request: RolloutRequest
+    role: str = ""
+    is_evidence: bool = True
+    """False if a role without training plays, whose turns say nothing of what is trained."""
+    loses_by_forfeit: bool = False
+
+    @property
+    def may_lose_by_forfeit(self) -> bool:
+        """True if the player's forfeit is a result of the game."""
+        return self.is_evidence or self.loses_by_forfeit
+
+
+def _seats(env: MatchEnv, request: RolloutRequest) -> list[_SeatPlan]:
+    """Return the plan of each player's episode.
+
+    The policy has the request's own seed if it plays one player.
+
+    Raises:
+        UsageError: the policy plays no player.
+    """
+    own = of_policy(env.players, request.roles, derive_seed(request.seed, "seat"))
+    if not own:
+        raise UsageError(f"{env.env_id}: roles play all of {', '.join(env.players)}; leave one of them to the policy")
+    seats = []
+    for player, name in enumerate(env.players):
+        seat = replace(request, limits=_WAITING, seed=derive_seed(request.seed, "player", player))
+        if player in own:
+            seats.append(_SeatPlan(replace(seat, seed=request.seed) if len(own) == 1 else seat))
+            continue
+        part = request.roles.get(part_name(name)) or request.roles[OPPONENT]
+        on_turn = request.on_turn if part.is_trained else ignore_turn
+        request_of_seat = replace(seat, make_agent=part.make_agent, on_turn=on_turn)
+        seats.append(_SeatPlan(request_of_seat, part.role, part.is_trained, part.loses_by_forfeit))
+    return seats
 
 
 class _Match:
@@ -243,4 +280,4 @@ def _with_parts(trajectory: Trajectory, parts: tuple[RewardPart, ...]) -> Trajec
     *before, segment = trajectory.segments
     *earlier, turn = segment.turns
     last = replace(turn, reward_parts=(*turn.reward_parts, *parts))
-    return replace(trajectory, segments=(*before, Segment((*earlier, last))))
+    return replace(trajectory, segments=(*before, replace(segment, turns=(*earlier, last))))

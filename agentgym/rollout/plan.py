@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
@@ -50,11 +49,6 @@ class GroupPlan:
     visits: tuple[Visit, ...] = ()
     """Results of earlier groups of the task, if its program reads them."""
 
-    @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> GroupPlan:
-        """Return the plan that ``dataclasses.asdict`` described."""
-        return cls(**{**saved, "visits": tuple(Visit(**visit) for visit in saved.get("visits", ()))})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanState:
@@ -71,16 +65,6 @@ class PlanState:
     """Successes of each environment that can be replayed."""
     groups: tuple[Sequence[tuple[int, int]], ...] = ()
     """Steps and ordinals of each environment's groups that can be replayed, the oldest first."""
-
-    @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> PlanState:
-        """Return the state that ``dataclasses.asdict`` described."""
-        plans = {int(ordinal): GroupPlan.from_dict(plan) for ordinal, plan in saved["plans"].items()}
-        return cls(**{**saved, "mixture": MixtureState(**saved["mixture"]), "plans": plans})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
 
 
 class EnvPlanner:

@@ -39,8 +39,8 @@ PATIENCE_S = 60.0
 _MOST_TURNS = 40
 
 
-class _Walk(ToolEnv):
-    """A walk to one of two ends: an environment of the trial, in which some episodes succeed."""
+class Walk(ToolEnv):
+    """A walk to one of two ends: an environment of trials, in which some episodes succeed."""
 
     max_turns = _MOST_TURNS
     goals = (True, False)
@@ -76,15 +76,15 @@ class _Walk(ToolEnv):
         return self.parse_action("move: right")
 
 
-class _AlwaysWon(_Walk):
+class _AlwaysWon(Walk):
     goals = (True, True)
 
 
-class _AlwaysLost(_Walk):
+class _AlwaysLost(Walk):
     goals = (False, False)
 
 
-class _SometimesFails(_Walk):
+class _SometimesFails(Walk):
     fails = True
 
 
@@ -135,7 +135,7 @@ class _Walker:
         """Do nothing."""
 
 
-_WORLDS = (_Walk, _AlwaysWon, _AlwaysLost, _SometimesFails)
+WORLDS = (Walk, _AlwaysWon, _AlwaysLost, _SometimesFails)
 _FACTS = (Facts(), Facts(step=5, visits=(Visit(1, 8, 4), Visit(3, 8, 8))))
 
 
@@ -154,10 +154,10 @@ def try_program(config: StrategyConfig, group: GroupConfig) -> None:
         return
     name = f"program {component.name!r}"
     play, most = played_by(component, config.program), 0
-    for at, make_env in enumerate(_WORLDS):
+    for at, make_env in enumerate(WORLDS):
         planned = Planned(play=play, facts=_FACTS[at % 2], rng_seed=at, name=name, uses=config.uses)
         groups = [
-            run_coroutine(_played(planned, make_env, group.group_size, num_envs)) for num_envs in (group.group_size, 1)
+            run_coroutine(played(planned, make_env, group.group_size, num_envs)) for num_envs in (group.group_size, 1)
         ]
         first, second = map(_described, groups)
         if first != second:
@@ -173,7 +173,12 @@ def try_program(config: StrategyConfig, group: GroupConfig) -> None:
         )
 
 
-async def _played(planned: Planned, make_env: Callable[[], Env], size: int, num_envs: int) -> TrajectoryGroup:
+async def played(planned: Planned, make_env: Callable[[], Env], size: int, num_envs: int) -> TrajectoryGroup:
+    """Return a group that a program has played in a made-up world.
+
+    Raises:
+        ConfigError: the program fails, or does not end.
+    """
     player = GroupPlayer(
         EnvPool(make_env, num_envs),
         _Walker,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 
 from agentgym.canonical import read_json, strict_json
 from agentgym.engine import Engine, EngineHealth, ReportsHealth
+from agentgym.errors import error_text
 from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.record import replace_text
 from agentgym.rollout.request import RolloutRequest
@@ -148,8 +150,13 @@ class Pulse:
         self._path.unlink(missing_ok=True)
 
     async def _run(self) -> None:
+        told = ""
         while True:
-            self.beat("playing" if self._in_flight.num_playing else "not playing")
+            try:
+                self.beat("playing" if self._in_flight.num_playing else "not playing")
+            except Exception as error:  # the episodes go on, and so does the pulse if the next beat succeeds
+                if told != (told := error_text(error)):
+                    warnings.warn(f"{self._path} shows no current state: {told}", RuntimeWarning, stacklevel=1)
             await asyncio.sleep(BEAT_S)
 
 

@@ -17,7 +17,11 @@ from typing import Any, BinaryIO
 
 from agentgym.canonical import read_json, strict_json
 from agentgym.errors import CorruptDataError
+from agentgym.media import FOLDER, MEDIA
 from agentgym.types import TrajectoryGroup, TurnCredit
+
+_DEPTH = 4
+"""Folders above a record, of which one may be the run's, with its images."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +63,7 @@ def line_of(record: GroupRecord) -> bytes:
     """Return a record's line in the file."""
     # pydantic's JSON writer turns infinities into null and rejects lone surrogates
     text = strict_json(_adapter().dump_python(record), keeps_non_finite=True, separators=(",", ":"))
-    return text.encode() + b"\n"
+    return MEDIA.named(text).encode() + b"\n"
 
 
 def write_lines(path: Path, lines: Iterable[bytes]) -> None:
@@ -86,16 +90,21 @@ def read_records(path: Path) -> tuple[GroupRecord, ...]:
         raise CorruptDataError(f"no record at {path}")
     if path.stat().st_size == 0:  # gzip reads an empty file as no records
         raise CorruptDataError(f"{path} is empty; it was cut short or changed")
+    for folder in path.absolute().parents[:_DEPTH]:
+        if (folder / FOLDER).is_dir():
+            MEDIA.read_from(folder / FOLDER)
     records: list[GroupRecord] = []
     try:
         with gzip.open(path, "rb") as lines:
             for line in lines:
-                records.append(_adapter().validate_python(read_json(line)))
+                records.append(_adapter().validate_python(read_json(MEDIA.inlined(line.decode()))))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(at) for at in first["loc"])
         at_line = f"{path}, line {len(records) + 1}"
         raise CorruptDataError(f"{at_line}: not a rollout record ({where}: {first['msg']})") from None
+    except CorruptDataError:  # of an image
+        raise
     except ValueError as error:
         raise CorruptDataError(f"{path}, line {len(records) + 1}: not JSON ({error})") from error
     except (OSError, EOFError, zlib.error) as error:

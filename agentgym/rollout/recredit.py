@@ -22,6 +22,7 @@ from agentgym.credit.recredit import RecordedBatch, has_memory, missing_columns
 from agentgym.errors import ConfigError, CorruptDataError, UsageError, unknown_name
 from agentgym.plugins import kind
 from agentgym.rollout.record import GroupRecord, read_json_object, read_records, record_path, recorded_steps
+from agentgym.rollout.run_kind import saved_envs
 from agentgym.rollout.token_scores import Key, TurnScores, read_scores, scores_path
 from agentgym.settings import checked, read_pair
 
@@ -74,10 +75,10 @@ def check_env_name(run_dir: Path, name: str) -> None:
     Raises:
         UsageError: the name is wrong; the message names the environments.
     """
-    names = [str(env.get("name")) for env in read_json_object(run_dir / "config.json").get("envs", ())]
-    if name and not names:
+    names = [env["name"] for env in saved_envs(read_json_object(run_dir / "config.json"))]
+    if name and names == [""]:
         raise UsageError(f"{run_dir} was trained on one environment: leave --env out")
-    if names and name not in names:
+    if name not in names:
         raise UsageError(f"{run_dir} was trained on several environments: choose one with --env {'|'.join(names)}")
 
 
@@ -169,7 +170,7 @@ def read_credit_settings(run_dir: Path, env_name: str = "") -> Mapping[str, obje
         return None
     if not isinstance(settings, dict):
         raise CorruptDataError(f"{path}: credit holds a {type(settings).__name__}, expected an object")
-    own: Mapping[str, Any] = next((env["credit"] for env in config.get("envs", ()) if env["name"] == env_name), {})
+    own: Mapping[str, Any] = next((env.get("credit", {}) for env in saved_envs(config) if env["name"] == env_name), {})
     return {**settings, **own}
 
 

@@ -17,12 +17,13 @@ Trajectories travel back up. ``on_turn`` reports each turn before its episode en
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from agentgym.env.env import Env, Snapshot
 from agentgym.errors import ConfigError
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.branch import Branch
+from agentgym.rollout.roles import Cast
 from agentgym.settings import Count, Settings, check_ranges
 from agentgym.types import Observation, Task, ToolSpec, Turn
 
@@ -63,8 +64,8 @@ class RolloutRequest:
     task: Task
     make_agent: MakeAgent
     """Maker of the policy's agents: one per episode, player and sub-agent."""
-    opponent: MakeAgent | None = None
-    """Maker of the agents of all players but one, which the seed draws; None if the policy plays all."""
+    roles: Cast = field(default_factory=dict)
+    """Roles that play sub-agents or players; the policy plays the others."""
     ordinal: int = 0
     """Position of the task in the run's task order."""
     member: int = 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from agentgym.canonical import read_json
 
@@ -30,6 +31,16 @@ def kind_of_run(folder: Path) -> RunKind:
     if "recipe" in saved and "env" in saved:
         return "training"
     return "evaluation" if "eval" in saved or "eval_suites" in saved else ""
+
+
+def saved_envs(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the environments of a training run's ``config.json``. That of a run on one has an empty name.
+
+    Example:
+        >>> saved_envs({"env": {"id": "Guess-v0", "kwargs": {}}, "envs": []})
+        [{'name': '', 'id': 'Guess-v0', 'kwargs': {}}]
+    """
+    return [*(config.get("envs") or ())] or [{"name": "", "id": "", "kwargs": {}, **(config.get("env") or {})}]
 
 
 def runs_in(folder: Path) -> str:

@@ -169,7 +169,7 @@ def test_copied_tokens_train_once() -> None:
         samples = build_samples(filter_groups([group], credit_groups([group], credit), 1, "off"))
         counts = [0] * len(group.trajectories)
         for sample in samples:
-            counts[sample.trajectory] += int(sample.loss_mask.sum())
+            counts[sample.trajectory] += len(sample.in_batch)
         return counts
 
     everything = [sum(len(t.completion.token_ids) for t in one.turns) for one in group.trajectories]

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from testkit import made_groups as made
+from testkit.casts import against
 from testkit.tokenizers_for_tests import trained
 
 from agentgym.check.policies import ScriptedEngine, random_action
@@ -201,12 +202,12 @@ def test_who_runs_out_of_context_forfeits() -> None:
 def test_against_an_opponent_only_the_policy_is_kept() -> None:
     seats = set()
     for seed in range(8):
-        (kept,) = play(Nim(), scripted(random_action), seed=seed, opponent=scripted(random_action))
+        (kept,) = play(Nim(), scripted(random_action), seed=seed, roles=against(scripted(random_action)))
         assert kept.seed == seed
         seats.add(kept.player)
     assert seats == {0, 1}
     with pytest.raises(UsageError, match="has one player and takes no opponent"):
-        play(Nim(opponent="random"), saying("1"), opponent=saying("1"))
+        play(Nim(opponent="random"), saying("1"), roles=against(saying("1")))
 
 
 def groups_of(make_env: Callable[[], Env], *, group_size: int = 3, max_retries: int = 1) -> tuple[TrajectoryGroup, ...]:
@@ -280,7 +281,7 @@ def evaluated(tmp_path: Path, make_env: Callable[[], Env], opponent: MakeAgent |
             policy="random",
             seed=0,
             group_config=GroupConfig(),
-            opponent=opponent,
+            roles=against(opponent),
         )
         await pool.close()
         return summary.success

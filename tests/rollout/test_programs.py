@@ -241,10 +241,10 @@ def test_facts_are_those_of_the_plan_though_the_run_is_resumed_later() -> None:
     planner.history.add(0, Visit(step=0, num_episodes=8, num_successes=2))
     (plan,) = planner.plan(0, [0], 3)
     planner.history.add(0, Visit(step=3, num_episodes=8, num_successes=8))
-    again = GroupPlan.from_dict(json.loads(json.dumps(asdict(plan))))
+    again = checked(GroupPlan, json.loads(json.dumps(asdict(plan))))
     assert again == plan and planner.program(again, 5, 3).facts.rate == 0.25
     old = {name: value for name, value in asdict(plan).items() if name != "visits"}
-    assert planner.program(GroupPlan.from_dict(old), 5, 3).facts.rate is None, "of a run of an earlier release"
+    assert planner.program(checked(GroupPlan, old), 5, 3).facts.rate is None, "of a run of an earlier release"
 
 
 def test_programs_call_each_other_on_parts_of_a_group() -> None:

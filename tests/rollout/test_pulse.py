@@ -114,3 +114,30 @@ def test_an_evaluation_has_a_pulse_as_long_as_it_plays(tmp_path: Path) -> None:
     asyncio.run(main())
     assert seen == [3, 3, 3]
     assert not (tmp_path / PULSE_FILE).exists()
+
+
+def test_a_beat_that_fails_is_told_and_the_next_one_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentgym.rollout.pulse.BEAT_S", 0.0)
+    beats: list[Beat] = []
+
+    class SickAtFirst(Sick):
+        num_asked = 0
+
+        def health(self) -> EngineHealth:
+            self.num_asked += 1
+            if self.num_asked < 3:
+                raise OSError("no answer")
+            return super().health()
+
+    async def main() -> None:
+        pulse = Pulse(tmp_path, InFlight(1), SickAtFirst(), beats.append)
+        pulse.start()
+        while not beats:
+            await asyncio.sleep(0)
+        found = read_pulse(tmp_path)
+        assert found is not None and found.engine is not None
+        await pulse.stop()
+
+    with pytest.warns(RuntimeWarning, match="shows no current state: OSError: no answer") as told:
+        asyncio.run(asyncio.wait_for(main(), 30))
+    assert len(told) == 1, "each failure once"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -30,6 +30,7 @@ from agentgym.rollout.strategies.success import SuccessOptions
 from agentgym.rollout.strategies.vade import VadeOptions, posterior, vade
 from agentgym.rollout.strategies.vas import VasOptions
 from agentgym.rollout.strategies.xrpo import XrpoOptions, quantile, xrpo
+from agentgym.settings import checked
 from agentgym.types import Message, RewardPart, Segment, Status, Trajectory, TrajectoryGroup, Turn
 
 TASKS = SeededTasks("train", 20)
@@ -103,7 +104,7 @@ def test_a_task_is_played_for_as_long_as_its_longest_success() -> None:
     assert made.plan(0).max_turns is None
     members = (cut("a", "b"), cut("a", "b", "c", success=True), cut("a", "b", success=True), cut("a", "b", "c", "d"))
     made.observe(0, [replace(group(0, [True]), trajectories=members)])
-    again = planner(tasks, PlanState.from_dict(made.state.to_dict()), groups_per_step=1)
+    again = planner(tasks, checked(PlanState, asdict(made.state)), groups_per_step=1)
     assert made.plan(1).max_turns == again.plan(1).max_turns == 4, "three turns, and one more"
     made.observe(1, [replace(group(1, [True]), trajectories=(cut("a", success=True),))])
     assert made.plan(2).max_turns == 4, "the longest of all visits"
@@ -330,7 +331,7 @@ def test_a_resumed_run_plans_what_the_first_would_have(config: StrategyConfig) -
     found = []
     for number in range(8):
         found.append(step(again, number))
-        again = planner(config, PlanState.from_dict(again.state.to_dict()))
+        again = planner(config, checked(PlanState, asdict(again.state)))
     assert found == expected
 
 
@@ -338,7 +339,7 @@ def test_groups_that_were_planned_ahead_are_planned_alike_after_a_restart() -> N
     made = planner(StrategyConfig(tasks=VadeOptions()))
     ahead = [made.plan(ordinal) for ordinal in range(8)]
     made.observe(0, [group(ordinal, [True, False]) for ordinal in (0, 1, 2, 5)])
-    again = planner(StrategyConfig(tasks=VadeOptions()), PlanState.from_dict(made.state.to_dict()))
+    again = planner(StrategyConfig(tasks=VadeOptions()), checked(PlanState, asdict(made.state)))
     assert [again.plan(ordinal) for ordinal in (3, 4, 6, 7)] == [ahead[at] for at in (3, 4, 6, 7)]
 
 
@@ -357,7 +358,11 @@ def test_every_strategy_says_where_it_is_from() -> None:
     names = {component.name for component in table}
     assert names >= {"order", "vade", "spo", "dots", "vas", "even", "knapsack", "dars", "xrpo", "spear"}
     assert names >= {"scaling_inter", "extending"}
-    assert all(component.paper and component.status != "user" and component.options for component in table)
+    assert all(component.paper and component.status != "user" for component in table)
+    plain = {component.name for component in table if component.options is None}
+    assert plain == {"order", "even", "fixed", "at_once", "to_the_end", "unaided", "fresh", "rules"}, (
+        "they have no settings"
+    )
 
 
 def test_bad_settings() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +75,7 @@ def test_what_sees_is_frozen_and_kept(tmp_path: Path) -> None:
     said: list[str] = []
     model, _ = load_model(tmp_path / "base", say=said.append)
     assert len(said) == 1 and "Qwen3VLForConditionalGeneration also reads images" in said[0]
+    assert "since prompts hold text alone: qwen3_vl is not among the families that see" in said[0]
     assert {name.split(".")[1] for name, weight in model.named_parameters() if not weight.requires_grad} == {"visual"}
     adapted = add_lora(model, LoraSettings(rank=2, target_modules=("q_proj", "linear_fc1")), seed=0)
     assert not any("visual" in name for name, _ in adapted.named_parameters() if ".lora_" in name)
@@ -123,21 +122,19 @@ def test_a_dry_run_knows_what_ranks_can_share(kind: str, num_ranks: int, told: s
         plan_model(config, num_ranks)
 
 
-def test_a_dry_run_refuses_what_cannot_be_built(tmp_path: Path) -> None:
+def test_a_dry_run_refuses_what_cannot_be_built(tmp_path: Path, warm_agentgym: Any) -> None:
     """MusicGen's class for text reads another configuration than the folder's."""
     CONFIG_MAPPING["musicgen"]().save_pretrained(tmp_path)
-    command = [sys.executable, "-m", "agentgym", "train", "tiny", f"model.path={tmp_path}", "--dry-run"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = warm_agentgym("train", "tiny", f"model.path={tmp_path}", "--dry-run")
     assert done.returncode == 2 and "the model cannot be built: AttributeError: 'MusicgenConfig'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_dry_run_names_weights_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_dry_run_names_weights_that_cannot_be_read(tmp_path: Path, warm_agentgym: Any) -> None:
     model_of("gpt2").config.save_pretrained(tmp_path)
     file = tmp_path / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"quantization_config": {"quant_method": "gptq"}}))
-    command = [sys.executable, "-m", "agentgym", "train", "tiny", f"model.path={tmp_path}", "--dry-run"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = warm_agentgym("train", "tiny", f"model.path={tmp_path}", "--dry-run")
     assert done.returncode == 2 and "quantized (gptq), and transformers cannot" in done.stderr
 
 

@@ -30,9 +30,10 @@ from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.retry import RetryOptions
 from agentgym.trainers.config.overrides import apply_overrides, load_config
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.data.batch import TrainBatch, build_batches
+from agentgym.trainers.data.batch import Batch, build_batches
 from agentgym.trainers.data.layout import Forest
-from agentgym.trainers.data.samples import TrainingSample, build_samples, filter_groups
+from agentgym.trainers.data.row import Row
+from agentgym.trainers.data.samples import build_samples, filter_groups
 from agentgym.trainers.kinds import LayoutKind
 from agentgym.trainers.losses.loss import token_logprobs
 from agentgym.trainers.train import train
@@ -198,23 +199,23 @@ def branched() -> TrajectoryGroup:
     return group
 
 
-def samples_of(group: TrajectoryGroup, credit: CreditConfig) -> list[TrainingSample]:
+def samples_of(group: TrajectoryGroup, credit: CreditConfig) -> list[Row]:
     credited = credit_groups([group], credit)
     return build_samples(filter_groups([group], credited, 1, "advantage"))
 
 
-def gradient(model: Any, samples: list[TrainingSample], layout: LayoutKind) -> tuple[torch.Tensor, int]:
+def gradient(model: Any, samples: list[Row], layout: LayoutKind) -> tuple[torch.Tensor, int]:
     """The gradient of the advantages' sum over log-probabilities, and the number of forwarded tokens."""
     model.zero_grad()
     batches = build_batches(samples, layout=layout, tokens_per_microbatch=100_000 if layout == "packed" else 600)
     for batch in batches:
         logprob, _ = token_logprobs(model, batch, 1.0)
-        (-(logprob * batch.advantage * batch.weight).sum()).backward()  # type: ignore[no-untyped-call]
+        (-(logprob * batch["advantage"] * batch["loss_weight"]).sum()).backward()  # type: ignore[no-untyped-call]
     taken = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     return taken, sum(forwarded(batch) for batch in batches)
 
 
-def forwarded(batch: TrainBatch) -> int:
+def forwarded(batch: Batch) -> int:
     layout = batch.layout
     return layout.input_ids.numel() + (0 if isinstance(layout, Forest) else layout.prefix_ids.numel())
 
@@ -253,7 +254,7 @@ def test_hard_attribution_trains_a_shared_turn_once(branched: TrajectoryGroup) -
         for member in branched.trajectories
         for turn in member.turns[: member.branch_turn]
     )
-    num_soft, num_hard = (sum(int(sample.loss_mask.sum()) for sample in rows) for rows in (soft, hard))
+    num_soft, num_hard = (sum(len(sample.in_batch) for sample in rows) for rows in (soft, hard))
     assert copied > 0 and num_soft - num_hard == copied
 
 
@@ -277,7 +278,7 @@ def test_what_cannot_be_is_refused(overrides: tuple[str, ...], match: str) -> No
 def test_environments_without_what_a_strategy_needs_are_refused(tmp_path: Path) -> None:
     (tmp_path / "silent.py").write_text(SILENT, encoding="utf-8")
     for env, override, match in (
-        ("agentgym/TicTacToe-v0", ARPO[0], "would have 2 players"),
+        ("agentgym/TicTacToe-v0", ARPO[0], "would play 2 players"),
         (
             f"{tmp_path}/silent.py:Silent-v0",
             FADING[0],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,41 @@ def test_the_whole_loss_can_be_set() -> None:
     assert config.loss.correction("seq_tis").cap == 8
     assert config.loss.regulariser("kl").estimator == "k3+"
     assert from_dict(to_dict(config)) == config
+
+
+def test_the_environment_of_a_run_on_one_is_a_tuple_of_one(tmp_path: Path) -> None:
+    alone = apply_overrides(load_recipe("tiny"), ["env.kwargs.num_objects=3", "env.num_train_tasks=7"])
+    (only,) = alone.envs
+    assert (only.id, only.kwargs["num_objects"], only.num_train_tasks, only.name) == (alone.env.id, 3, 7, "")
+    assert alone.by_env == {"": alone} and not alone.is_mixture and only.weight_at(1, 9) == 1.0
+    other = apply_overrides(alone, ["env.id=agentgym/Maze-v0", "env.kwargs={}"])
+    assert [env.id for env in other.envs] == ["agentgym/Maze-v0"], "the tuple follows what is set"
+    assert [env.id for env in replace(alone, env=other.env).envs] == ["agentgym/Maze-v0"]
+    mixed = apply_overrides(alone, ['envs=[{"id": "agentgym/Maze-v0"}, {"id": "agentgym/Wordle-v0", "weight": 2}]'])
+    assert [*mixed.by_env] == ["maze", "wordle"] and mixed.is_mixture
+    assert apply_overrides(mixed, ["envs=[]"]) == alone
+    save_config(alone, tmp_path / "config.json")
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["envs"] == [] and saved["env"] == {"id": only.id, "kwargs": {**only.kwargs}, "num_train_tasks": 7}
+    del saved["envs"]  # as runs had it before there were mixtures
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    assert load_config(tmp_path / "config.json") == alone
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ('{"num_train_tasks": -1}', "envs.maze.num_train_tasks must be at least 0, got -1"),
+        ('{"final_weight": -2}', "envs.maze.final_weight must be at least 0, got -2"),
+        ('{"weight": "much"}', "envs.0.weight: Input should be a valid number"),
+        ('{"wieght": 2}', "did you mean 'envs.0.weight'"),
+    ],
+)
+def test_a_wrong_environment_of_several_is_one_line(env: str, message: str) -> None:
+    values = json.dumps([{"id": "agentgym/Maze-v0"} | json.loads(env)])
+    with pytest.raises(ConfigError) as refused:
+        apply_overrides(load_recipe("tiny"), [f"envs={values}"])
+    assert message in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_a_sequence_ratio_over_turn_level_advantages_is_refused() -> None:

@@ -84,7 +84,7 @@ def test_an_episode_three_times_longer_than_the_window_is_played_and_trained(tmp
         kept = [r for r in read_records(record_path(run_dir, step)) if r.dropped is None]
         samples = build_samples([FilteredGroup.of_record(record) for record in kept])
         assert len(samples) == sum(len(t.segments) for r in kept for t in r.group.trajectories)
-        assert row["trained_tokens"] == sum(sum(sample.loss_mask) for sample in samples)
+        assert row["trained_tokens"] == sum(len(sample.in_batch) for sample in samples)
         assert row["num_summaries"] == row["num_segments"] - 1 > 2
     assert load_context(run_dir / "model") == SUMMARISE
 

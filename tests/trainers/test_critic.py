@@ -173,6 +173,40 @@ def test_twin_critics_learn_discounted_values_by_steps_of_one_turn(small_model: 
     assert numbers["replay_episodes"] == 100 and all(map(math.isfinite, numbers.values()))
 
 
+@pytest.mark.parametrize("num_updates", [1, 3])
+def test_numbers_of_a_critic(small_model: Any, num_updates: int) -> None:
+    """Values begin at 0; of ten targets eight are 1. Later numbers follow from the values of that time."""
+    groups = [constant_world(1.0), group(trajectory([turn([20, 21], [4])]), trajectory([turn([20, 22], [4])]))]
+    target = np.array([1.0] * 8 + [0.0] * 2)
+    critic = ValueCritic(
+        small_model, CriticConfig(lr=3e-3, num_updates=num_updates, max_grad_norm=1e9), is_per_token=False, seed=0
+    )
+    first = critic.learn(groups, credited(critic, groups, TURNS))
+    last = first.pop("critic_loss_last")
+    if num_updates == 1:
+        left = [one.grad for one in critic._network.parameters() if one.grad is not None]
+        norm = math.sqrt(sum(one.square().sum().item() for one in left))
+        assert first.pop("critic_grad_norm") == pytest.approx(norm, rel=1e-5) and last == pytest.approx(0.4)
+    else:
+        assert first.pop("critic_grad_norm") > 0 and last < 0.4
+    assert first == pytest.approx({"critic_loss": 0.5 * 8 / 10, "value_mean": 0.0, "explained_variance": 0.0}, abs=1e-6)
+    value = critic.columns(groups)["value"]
+    second = critic.learn(groups, credited(critic, groups, TURNS))
+    assert second["critic_loss"] == pytest.approx(0.5 * np.square(value - target).mean(), rel=1e-4)
+    assert second["value_mean"] == pytest.approx(value.mean(), rel=1e-5)
+    assert second["explained_variance"] == pytest.approx(1 - (target - value).var() / target.var(), rel=1e-4)
+
+
+def test_numbers_of_twin_critics(small_model: Any) -> None:
+    """Two heads for Q and two for V begin at 0, with targets of 1 at four of eight turns for Q and of 0 for V."""
+    critic = TwinCritic(small_model, CriticConfig(num_updates=1, replay_batch=4, max_grad_norm=1e9), gamma=0.9, seed=0)
+    found = critic.learn([constant_world()], credited(critic, [constant_world()], ARCHER))
+    left = [one.grad for one in critic._network.parameters() if one.grad is not None]
+    norm = math.sqrt(sum(one.square().sum().item() for one in left))
+    known = {"critic_loss": 0.5 * 2 * 4 / 8, "critic_v_loss": 0.0, "critic_grad_norm": norm, "replay_episodes": 4.0}
+    assert found == pytest.approx(known, rel=1e-5)
+
+
 def test_the_buffer_keeps_the_latest_episodes_and_the_target_lags(small_model: Any) -> None:
     settings = CriticConfig(num_updates=1, replay_episodes=3, replay_batch=2, polyak=0.25)
     critic = TwinCritic(small_model, settings, gamma=0.9, seed=0)

@@ -58,11 +58,10 @@ def test_demonstrated_tokens_are_compared_with_the_old_policy() -> None:
     ]
     (batch,) = build_batches(shown)
     old = torch.arange(5, dtype=torch.float32)
-    assert batch.demonstrated is not None
-    expected = torch.where(batch.demonstrated, old, torch.full((5,), -1.0))
-    assert batch.demonstrated.sum() == 2 and batch.with_old_policy_as_sampler(old).rollout_logprob.equal(expected)
+    expected = torch.where(batch["demonstrated"], old, torch.full((5,), -1.0))
+    assert batch["demonstrated"].sum() == 2 and batch.with_old_policy_as_sampler(old)["logprob_rollout"].equal(expected)
     (plain,) = build_batches(rows)
-    assert plain.demonstrated is None and plain.with_old_policy_as_sampler(old) is plain
+    assert "demonstrated" not in plain.columns and plain.with_old_policy_as_sampler(old) is plain
 
 
 @pytest.mark.parametrize(

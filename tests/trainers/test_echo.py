@@ -40,19 +40,24 @@ def test_answers_are_predicted_once_and_nothing_else(template: str) -> None:
     whole, engine = played(template)
     rows = reply_rows([whole], engine.renderer)
     predicted = [
-        engine.text([token for token, weight in zip(row.token_ids, row.weights, strict=True) if weight]) for row in rows
+        engine.text(
+            [token for token, weight in zip(row.token_ids, row.over_tokens("loss_weight"), strict=True) if weight]
+        )
+        for row in rows
     ]
     answers = [reply.text for turn in whole.turns[:-1] for reply in turn.replies]
     assert len(answers) > 3
     assert "".join(predicted).replace(" ", "") == "".join(answers).replace(" ", "")
-    assert not any(row.weights[row.is_sampled].any() for row in rows), "no action is predicted"
+    assert not any(row.columns["loss_weight"][row.columns["is_sampled"]].any() for row in rows), (
+        "no action is predicted"
+    )
 
 
 def test_what_was_copied_or_is_old_teaches_once() -> None:
     whole, engine = played()
 
     def num_of(one: Trajectory) -> int:
-        return sum(int(row.weights.sum()) for row in reply_rows([one], engine.renderer))
+        return sum(int(row.columns["loss_weight"].sum()) for row in reply_rows([one], engine.renderer))
 
     branch = replace(whole, parent=0, branch_turn=2)
     first_two = sum(len(engine.renderer.token_spans(turn.prompt_ids)[1]) for turn in whole.turns[1:3])

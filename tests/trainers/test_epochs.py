@@ -21,7 +21,8 @@ from agentgym.trainers.data.batch import build_batches
 from agentgym.trainers.data.plan import RowOutline
 from agentgym.trainers.data.samples import build_samples
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss, token_logprobs
+from agentgym.trainers.losses.facts import BatchLogprobs
+from agentgym.trainers.losses.loss import policy_loss, token_logprobs
 from agentgym.trainers.phases.minibatches import plan_minibatches
 from agentgym.trainers.phases.update import UpdateResult, update_policy
 from agentgym.trainers.train import train
@@ -103,13 +104,13 @@ def test_groups_stay_whole_and_every_epoch_holds_every_row_once() -> None:
 def test_minibatches_of_tokens_differ_by_one_episode_at_most() -> None:
     epochs, samples = plan(LossConfig(num_updates=3, num_epochs=4, minibatch="tokens"))
     longest = max(
-        sum(sum(s.loss_mask) for s in samples if s.trajectory == number) for number in {s.trajectory for s in samples}
+        sum(len(s.in_batch) for s in samples if s.trajectory == number) for number in {s.trajectory for s in samples}
     )
     for epoch in epochs:
         assert sorted(row for rows in epoch for row in rows) == list(range(len(samples)))
         trajectories = [{samples[row].trajectory for row in rows} for rows in epoch]
         assert sum(map(len, trajectories)) == len(set.union(*trajectories)), "windows of an episode stay together"
-        sizes = [sum(sum(samples[row].loss_mask) for row in rows) for rows in epoch]
+        sizes = [sum(len(samples[row].in_batch) for row in rows) for rows in epoch]
         assert max(sizes) - min(sizes) <= longest
 
 
@@ -181,7 +182,7 @@ def test_bypass_compares_with_the_policy_that_sampled(small_model: Any) -> None:
     metrics = updated(small_model, LossConfig(mode="bypass", corrections=(), num_updates=2, num_epochs=2)).metrics
     assert metrics["updates_done"] == 4
     assert metrics["clip_fraction"] > 0, "made log-probabilities are far from the model's"
-    assert metrics["trained_tokens"] == 2 * sum(sum(s.loss_mask) for s in build_samples(verdicts()))
+    assert metrics["trained_tokens"] == 2 * sum(len(s.in_batch) for s in build_samples(verdicts()))
 
 
 # ------------------------------------------------------------------------------------------------------- stop by KL
@@ -198,9 +199,9 @@ def test_a_large_kl_stops_the_remaining_updates(small_model: Any, max_kl: float 
     assert metrics["kl_old"] > 1e-12, "of the minibatch that stopped it"
     rows = build_samples(groups)
     trained = (
-        sum(sum(s.loss_mask) for s in build_samples(groups[0::2]))
+        sum(len(s.in_batch) for s in build_samples(groups[0::2]))
         if done == 1
-        else 3 * sum(sum(s.loss_mask) for s in rows)
+        else 3 * sum(len(s.in_batch) for s in rows)
     )
     assert metrics["trained_tokens"] == trained, "a minibatch without an optimizer step is not counted"
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from itertools import chain
 
-import numpy as np
 import pytest
 import torch
 
 from agentgym.credit.compose import CreditConfig, credit_turns
 from agentgym.credit.shapers.gating import GraOptions
 from agentgym.credit.table import TurnTable
-from agentgym.trainers.data.batch import TrainBatch, build_batches
+from agentgym.trainers.data.batch import Batch, build_batches
 from agentgym.trainers.data.plan import Unit
-from agentgym.trainers.data.samples import TrainingSample
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import UpdateStatistics
-from agentgym.trainers.losses.loss import BatchLogprobs, correction_weight, gated_loss, policy_loss
+from agentgym.trainers.losses.facts import BatchLogprobs, UpdateStatistics
+from agentgym.trainers.losses.loss import correction_weight, gated_loss, policy_loss
 from agentgym.trainers.losses.options import TokenTisOptions
 
 OLD = (((-1, -0.5), (-2.0,)), ((-0.7, -0.7), (-1.2,)))
@@ -34,7 +33,7 @@ def table() -> TurnTable:
     ).with_parts(outcome=("outcome", [[0, 1], [0, 0]]), step=("process", [[0.1, 0.1], [0.1, -0.1]]))
 
 
-def batch_of(advantages: list[float], aggregation: str, unit: Unit) -> TrainBatch:
+def batch_of(advantages: list[float], aggregation: str, unit: Unit) -> Batch:
     """One row per trajectory: a prompt token, then its turns with an observation token between them."""
     samples = []
     for trajectory, turns in enumerate(ROLLOUT):
@@ -45,15 +44,11 @@ def batch_of(advantages: list[float], aggregation: str, unit: Unit) -> TrainBatc
             logprobs += [*logprob, 0.0]
             turn_of += [index] * len(logprob) + [-1]
         samples.append(
-            TrainingSample(
-                token_ids=tuple(range(1, len(mask) + 1)),
-                loss_mask=np.array(mask, dtype=np.bool_),
-                advantages=np.array(advantage),
-                rollout_logprobs=np.array(logprobs),
-                policy_versions=np.zeros(len(mask), dtype=np.int64),
-                turns=np.array(turn_of),
+            Row.of(
+                range(1, len(mask) + 1),
+                mask,
+                {"advantage": advantage, "logprob_rollout": logprobs, "turn_index": turn_of},
                 trajectory=trajectory,
-                ordinal=0,
             )
         )
     (batch,) = build_batches(samples, aggregation=aggregation, unit=unit)

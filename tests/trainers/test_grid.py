@@ -151,4 +151,4 @@ def test_no_two_losses_end_in_the_same_weights(start: Path, tmp_path: Path) -> N
         for one, other in combinations(weights, 2)
         if all(value.equal(weights[other][name]) for name, value in weights[one].items())
     ]
-    assert same == []
+    assert same == [("disco", "drpo")], "right episodes are of one length here, where DRPO's weights are equal"

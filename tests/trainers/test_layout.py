@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, StableLmConfig, StableLmForCausalLM
 
 from agentgym.trainers import kinds
-from agentgym.trainers.data.batch import TrainBatch, build_batches
+from agentgym.trainers.data.batch import Batch, build_batches
 from agentgym.trainers.data.fit import can_share_prefixes, tokens_of_a_call
 from agentgym.trainers.data.layout import (
     Forest,
@@ -32,11 +32,12 @@ from agentgym.trainers.data.layout import (
     shared_prefix,
 )
 from agentgym.trainers.data.plan import PlannedBatch, RowOutline, plan_batches
-from agentgym.trainers.data.samples import TrainingSample
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.kinds import LayoutKind
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss, token_logprobs
+from agentgym.trainers.losses.facts import BatchLogprobs
+from agentgym.trainers.losses.loss import policy_loss, token_logprobs
 from agentgym.trainers.models import head_logprobs as vocabulary
 from agentgym.trainers.models.head import trunk_of
 from agentgym.trainers.types import CausalLM
@@ -97,7 +98,7 @@ def test_states_are_those_of_each_row_alone(exact_model: Any, kind: LayoutKind) 
         torch.testing.assert_close(states[places], alone, atol=1e-12, rtol=0)
 
 
-def group(ordinal: int, first: int, num_members: int, *, num_turns: int = 3) -> list[TrainingSample]:
+def group(ordinal: int, first: int, num_members: int, *, num_turns: int = 3) -> list[Row]:
     """Members of a group: a prompt of 12 tokens they share, then turns of three sampled and two said tokens."""
     generator = torch.Generator().manual_seed(ordinal)
     prompt = tuple(torch.randint(1, 16, (12,), generator=generator).tolist())
@@ -107,13 +108,14 @@ def group(ordinal: int, first: int, num_members: int, *, num_turns: int = 3) -> 
         said = torch.randint(1, 4, (length, 5), generator=generator).flatten().tolist()  # few words: turns coincide
         mask = np.array([False] * 12 + [True, True, True, False, False] * length)
         made.append(
-            TrainingSample(
-                token_ids=(*prompt, *said),
-                loss_mask=mask,
-                advantages=mask * (0.5 - member),
-                rollout_logprobs=-1.5 * mask,
-                policy_versions=mask.astype(np.int64) - 1,
-                turns=np.where(mask, (np.arange(len(mask)) - 12) // 5, -1),
+            Row.of(
+                (*prompt, *said),
+                mask,
+                {
+                    "advantage": mask * (0.5 - member),
+                    "logprob_rollout": -1.5 * mask,
+                    "turn_index": (np.arange(len(mask)) - 12) // 5,
+                },
                 trajectory=first + member,
                 ordinal=ordinal,
             )
@@ -131,7 +133,7 @@ LOSSES = {
 }
 
 
-def update(model: Any, samples: Sequence[TrainingSample], config: LossConfig) -> tuple[float, Tensor, list[TrainBatch]]:
+def update(model: Any, samples: Sequence[Row], config: LossConfig) -> tuple[float, Tensor, list[Batch]]:
     """Loss, gradient and micro-batches of an update."""
     model.zero_grad()
     batches = build_batches(
@@ -163,10 +165,10 @@ def test_losses_and_gradients_do_not_depend_on_the_layout(exact_model: Any, loss
         total, other, batches = update(model, SAMPLES, replace(config, layout=layout))
         assert total == pytest.approx(expected, abs=1e-10)
         torch.testing.assert_close(other, gradient, atol=1e-10, rtol=0)
-        assert sum(batch.num_tokens for batch in batches) == sum(sum(sample.loss_mask) for sample in SAMPLES)
+        assert sum(batch.num_tokens for batch in batches) == sum(len(sample.in_batch) for sample in SAMPLES)
 
 
-def forwarded(batches: Sequence[TrainBatch]) -> int:
+def forwarded(batches: Sequence[Batch]) -> int:
     layouts = [batch.layout for batch in batches]
     return sum(
         layout.input_ids.numel() + (layout.prefix_ids.numel() if isinstance(layout, PaddedRows) else 0)
@@ -237,7 +239,7 @@ def test_a_plan_tells_the_sizes_of_its_micro_batches(layout: LayoutKind) -> None
     for batch, tensors in zip(planned.batches, made, strict=True):
         shared = tensors.layout.prefix_ids.numel() if isinstance(tensors.layout, PaddedRows) else 0
         assert batch.num_forwarded == shared + tensors.layout.input_ids.numel()
-        assert (batch.rows, batch.num_trained, batch.first) == (tensors.samples, tensors.num_tokens, tensors.first)
+        assert (batch.rows, batch.num_trained, batch.first) == (tensors.rows, tensors.num_tokens, tensors.first)
 
 
 def rows_alike(ordinal: int, num_rows: int, num_shared: int, num_own: int) -> list[RowOutline]:

@@ -85,3 +85,6 @@ def test_weights_and_biases_is_given_each_row_once(tmp_path: Path, monkeypatch: 
     sent = [call.args[0] for call in wandb.init.return_value.log.call_args_list]
     assert [row["rl/step"] for row in sent if "rl/step" in row] == [*range(1, 11)]
     assert [row["eval/step"] for row in sent if "eval/step" in row] == [0, 4]
+    axes = {call.args[0]: call.kwargs["step_metric"] for call in wandb.init.return_value.define_metric.call_args_list}
+    for row in sent:  # each number is drawn over the step of its own phase, which its row has
+        assert {axes[f"{name.partition('/')[0]}/*"] for name in row} <= {*row}

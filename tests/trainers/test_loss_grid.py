@@ -17,14 +17,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.batch import Batch
 from agentgym.trainers.data.layout import PaddedRows
 from agentgym.trainers.data.plan import token_weights
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.component import CORRECTIONS, POLICY_LOSSES, REGULARISERS, Aggregation, LossComponent
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import FrozenTokens, update_facts
-from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss
+from agentgym.trainers.losses.facts import BatchLogprobs, update_facts
+from agentgym.trainers.losses.loss import policy_loss
 from agentgym.trainers.losses.regularisers import EntropyHistory
 
 # row, turn of the row, advantage, pi_theta / pi_old, pi_old / mu, entropy, pi_ref / pi_old
@@ -56,6 +56,8 @@ ADVANTAGE, RATIO, RHO, ENTROPY, REFERENCE = (
 )
 SIBLINGS = {(0, 1): 0, (1, 1): 0, (2, 1): 0, (3, 0): 1, (2, 0): 1}
 """States of turns, by row and turn of the row, in which several turns were sampled."""
+REWARD = torch.tensor([1.0, 0.8, 0.4, 0.0], dtype=torch.float64)[torch.tensor(ROW)]
+"""Rewards of the rows, which are the episodes of one group."""
 HISTORY = EntropyHistory().after({0: 0.3, 1: 1.2}).after({0: 0.9, 1: 0.8}).after({0: 0.6, 1: 1.0})
 """Mean entropies 0.6 of first turns and 1.0 of second ones, over three steps."""
 
@@ -67,23 +69,29 @@ def outcome(config: LossConfig) -> Tensor:
     turns = [2 * row + turn for row, turn in zip(ROW, TURN, strict=True)]
     units = turns if config.unit == "turn" else ROW
     old = torch.full_like(RATIO, -1.0)
-    batch = TrainBatch(
+    batch = Batch(
         layout=PaddedRows(torch.zeros(0, dtype=torch.long), torch.zeros(4, 6, dtype=torch.long)),
         row=torch.tensor(ROW),
         state=torch.arange(len(ROW)),
         target=torch.zeros(len(ROW), dtype=torch.long),
-        advantage=ADVANTAGE,
-        rollout_logprob=old - RHO.log(),
-        weight=torch.tensor(token_weights(np.array(units), config.mean, config.norm_length), dtype=torch.float64),
-        turn=torch.tensor(turns),
-        turn_index=torch.tensor(TURN),
-        unit=torch.tensor(units),
-        demonstrated=torch.tensor(ROW) == 3,
-        columns={"siblings": STATES, "logprob_teacher": torch.where(torch.tensor(ROW) < 2, old - 0.3, torch.nan)},
+        rows=tuple(range(4)),
+        columns={
+            "advantage": ADVANTAGE,
+            "logprob_rollout": old - RHO.log(),
+            "loss_weight": torch.tensor(
+                token_weights(np.array(units), config.mean, config.norm_length), dtype=torch.float64
+            ),
+            "turn": torch.tensor(turns),
+            "turn_index": torch.tensor(TURN),
+            "unit": torch.tensor(units),
+            "demonstrated": torch.tensor(ROW) == 3,
+            **{"trajectory": torch.tensor(ROW), "group": torch.zeros(len(ROW), dtype=torch.long), "reward": REWARD},
+            **{"siblings": STATES, "logprob_teacher": torch.where(torch.tensor(ROW) < 2, old - 0.3, torch.nan)},
+        },
     )
-    logprob_old = batch.rollout_logprob if config.mode == "bypass" else old
+    logprob_old = batch["logprob_rollout"] if config.mode == "bypass" else old
     logprob, entropy = (old + RATIO.log()).requires_grad_(), ENTROPY.clone().requires_grad_()
-    frozen = FrozenTokens(logprob=logprob.detach(), logprob_old=logprob_old, entropy=ENTROPY)
+    frozen = BatchLogprobs(logprob=logprob.detach(), logprob_old=logprob_old, entropy=ENTROPY)
     facts = update_facts([batch], [frozen], config)
     scores = BatchLogprobs(logprob=logprob, logprob_old=logprob_old, entropy=entropy, logprob_ref=old + REFERENCE.log())
     loss = policy_loss(scores, batch, config, facts, HISTORY).loss + 0 * entropy.sum()
@@ -301,6 +309,18 @@ OTHER: dict[str, dict[str, Any]] = {
     "opmd": {"tau": 0.5},
     "rl_plus": {"gamma": 2.0},
     "opmd_squared": {"tau": 0.5, "level": "turn"},
+    "pacs": {"beta": 2.0, "score": "logprob", "baseline": "none", "balanced": False, "right_from": 0.3},
+    "disco": {
+        **{"score": "ratio", "negatives": "mean", "tau": 1.0, "beta": 1.0, "delta": 0.1, "kl": "k3"},
+        "right_from": 0.3,
+    },
+    "drpo": {
+        **{"temperature": 1.0, "max_tokens": 8, "tau": 1.0, "beta": 1.0, "delta": 0.1, "kl": "k3"},
+        "right_from": 0.3,
+    },
+    "dppo": {"divergence": "kl", "low": 0.5, "high": 0.9, "cap": 1.2},
+    "unlikeliness": {"penalty": 1.0},
+    "steer": {"mapping": "linear", "least": 0.5, "most": 1.5},
     "token_tis": {"cap": 1.2},
     "seq_tis": {"cap": 9.0, "level": "turn"},
     "icepop": {"low": 0.1, "high": 8.0, "denominator": "kept"},
@@ -335,8 +355,14 @@ OTHER: dict[str, dict[str, Any]] = {
     "llds": {"coef": 0.5, "gate": "sequence", "preserve_only_correct": False},
 }
 """Of every option another value than the default, or several."""
-BESIDE = {("bapo", "low"): {"target": 0.5}}
-"""What an option needs beside it: BAPO's search, where it runs, moves the lower bound to its limit."""
+BESIDE: dict[tuple[str, str], dict[str, Any]] = {
+    ("bapo", "low"): {"target": 0.5},
+    ("pacs", "balanced"): {"right_from": 0.3},
+    **{(kind, name): {"kl": "k3"} for kind in ("disco", "drpo") for name in ("beta", "delta")},
+    ("steer", "most"): {"mapping": "linear"},
+}
+"""What an option needs beside it: BAPO's search, where it runs, moves the lower bound to its limit; a group with as
+many right as wrong episodes is balanced; the mean log-ratio of these tokens is no divergence."""
 
 
 @pytest.mark.parametrize("kind", sorted(OPTIONS))

@@ -16,16 +16,16 @@ from testkit.token_batches import assert_close, frozen_tokens, logs, normaliser,
 from torch import Tensor
 
 from agentgym.errors import ConfigError
-from agentgym.trainers.data.batch import TrainBatch, build_batches
+from agentgym.trainers.data.batch import Batch, build_batches
 from agentgym.trainers.data.layout import PaddedRows
 from agentgym.trainers.data.plan import token_weights
-from agentgym.trainers.data.samples import TrainingSample
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.losses import correction, policy, regularisers
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.component import POLICY_LOSSES, Aggregation
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import UpdateStatistics, update_facts
-from agentgym.trainers.losses.loss import BatchLogprobs, correction_weight, gated_loss, policy_loss, token_logprobs
+from agentgym.trainers.losses.facts import BatchLogprobs, UpdateStatistics, update_facts
+from agentgym.trainers.losses.loss import correction_weight, gated_loss, policy_loss, token_logprobs
 from agentgym.trainers.losses.ratios import prefix_minimum
 from agentgym.trainers.losses.regularisers import EntropyHistory
 
@@ -67,17 +67,17 @@ def test_every_aggregation_is_a_mean(aggregation: str) -> None:
 
 def test_rows_without_sampled_tokens_are_no_rows() -> None:
     (batch,) = build_batches([sample(2, 2), sample(3, 0, trajectory=1)], aggregation="seq-mean-token-mean")
-    assert_close(batch.weight, [0.5, 0.5])
+    assert_close(batch["loss_weight"], [0.5, 0.5])
 
 
 def test_segments_of_a_trajectory_are_one_unit_and_turns_are_one_each() -> None:
     rows = [sample(2, 2, turns=[0, 0]), sample(2, 4, turns=[1, 1, 1, 2]), sample(2, 2, trajectory=1)]
     (by_trajectory,) = build_batches(rows, aggregation="seq-mean-token-mean")
-    assert_close(by_trajectory.weight, [1 / 12] * 2 + [1 / 4] * 2 + [1 / 12] * 4)
+    assert_close(by_trajectory["loss_weight"], [1 / 12] * 2 + [1 / 4] * 2 + [1 / 12] * 4)
     (by_turn,) = build_batches(rows, aggregation="seq-mean-token-mean", unit="turn")
-    assert_close(by_turn.weight, [1 / 8] * 2 + [1 / 8] * 2 + [1 / 12] * 3 + [1 / 4])
-    assert by_turn.turn.tolist() == [0, 0, 1, 1, 2, 2, 2, 3]
-    assert by_turn.turn_index.tolist() == [0, 0, 0, 0, 1, 1, 1, 2]
+    assert_close(by_turn["loss_weight"], [1 / 8] * 2 + [1 / 8] * 2 + [1 / 12] * 3 + [1 / 4])
+    assert by_turn["turn"].tolist() == [0, 0, 1, 1, 2, 2, 2, 3]
+    assert by_turn["turn_index"].tolist() == [0, 0, 0, 0, 1, 1, 1, 2]
 
 
 # --------------------------------------------------------------------------------------- worked examples: losses
@@ -181,7 +181,7 @@ def test_rl_plus() -> None:
     """Demonstrated tokens: 2 pi / (1.5 pi_old + 0.5) times A (1 - pi)^0.5; the others: PPO-clip."""
     logprob = torch.tensor(logs([0.5, 0.36, 0.5]), dtype=torch.float64, requires_grad=True)
     old = torch.tensor(logs([0.25, 0.36, 0.25]), dtype=torch.float64)
-    batch = replace(tokens([1.0, 2.0, 1.0]), demonstrated=torch.tensor([True, True, False]))
+    batch = tokens([1.0, 2.0, 1.0]).with_columns(demonstrated=torch.tensor([True, True, False]))
     given_scores = BatchLogprobs(logprob=logprob, logprob_old=old, entropy=torch.zeros(3))
     loss, was_clipped = gated_loss(given_scores, batch, LossConfig(kind="rl_plus"), UpdateStatistics())
     first, second = -(1 / 0.875) * 0.5**0.5, -(0.72 / 1.04) * 2 * 0.8
@@ -505,7 +505,10 @@ def test_llds() -> None:
 
 # --------------------------------------------------------------------------------------------------- properties
 
-KINDS = sorted(name for name, component in POLICY_LOSSES.items() if not component.compares_siblings)
+KINDS = sorted(
+    name for name, component in POLICY_LOSSES.items() if not component.compares_siblings and not component.prepare
+)
+"""Losses of a token's own advantage: not of whole episodes or of the whole update."""
 numbers = st.floats(-2.0, 2.0, allow_nan=False)
 
 
@@ -524,7 +527,7 @@ def test_on_policy_all_losses_have_the_gradient_of_reinforce(
     facts = update_facts([batch], [frozen_tokens(leaf.detach())], config)
     loss, was_gated = gated_loss(given_scores, batch, config, facts)
     scale = 1 + of.OpmdOptions().tau if kind == "opmd" else 1
-    torch.testing.assert_close(torch.autograd.grad(loss.sum(), leaf)[0] * scale, -batch.advantage)
+    torch.testing.assert_close(torch.autograd.grad(loss.sum(), leaf)[0] * scale, -batch["advantage"])
     assert not was_gated.any()
 
 
@@ -608,24 +611,26 @@ def test_sequence_losses_against_loops(rows: list[tuple[int, float, float]]) -> 
 def test_masked_tokens_never_reach_the_loss(row: list[tuple[bool, float, float]], noise: float) -> None:
     """Property (c): what a masked token carries, and whether it was sampled at all, changes nothing."""
 
-    def made(disturbance: float) -> TrainingSample:
+    def made(disturbance: float) -> Row:
         extra = [0.0 if kept else disturbance for kept, _, _ in row]
-        return TrainingSample(
+        return Row(
             token_ids=(3, *(4 + n for n in range(len(row)))),
-            loss_mask=np.array([False, *(kept for kept, _, _ in row)]),
-            advantages=np.array([disturbance, *(a + e for (_, a, _), e in zip(row, extra, strict=True))]),
-            rollout_logprobs=np.array([disturbance, *(x + e for (_, _, x), e in zip(row, extra, strict=True))]),
-            policy_versions=np.array([-1] + [0] * len(row)),
-            turns=np.array([-1, *(n // 3 for n in range(len(row)))]),
-            trajectory=0,
-            ordinal=0,
+            positions=1 + np.arange(len(row)),
+            columns={
+                "is_trained": np.array([kept for kept, _, _ in row]),
+                "advantage": np.array([a + e for (_, a, _), e in zip(row, extra, strict=True)]),
+                "logprob_rollout": np.array([x + e for (_, _, x), e in zip(row, extra, strict=True)]),
+                "turn_index": np.arange(len(row)) // 3,
+            },
         )
 
     for aggregation in ("token-mean", "seq-mean-token-mean"):
         (clean,) = build_batches([made(0.0)], aggregation=aggregation, unit="turn")
         (disturbed,) = build_batches([made(noise)], aggregation=aggregation, unit="turn")
-        for name in ("row", "state", "target", "advantage", "rollout_logprob", "weight", "turn", "turn_index"):
+        for name in ("row", "state", "target"):
             assert torch.equal(getattr(clean, name), getattr(disturbed, name)), name
+        for name in ("advantage", "logprob_rollout", "loss_weight", "turn", "turn_index"):
+            assert torch.equal(clean[name], disturbed[name]), name
         assert clean.num_tokens == sum(kept for kept, _, _ in row)
 
 
@@ -660,7 +665,7 @@ def test_what_cannot_be_is_refused_with_the_reason(keys: dict[str, Any], message
 # -------------------------------------------------------------------------------------------------- whole batches
 
 
-def one_batch(*samples: TrainingSample) -> TrainBatch:
+def one_batch(*samples: Row) -> Batch:
     (batch,) = build_batches(samples)
     return batch
 
@@ -673,7 +678,7 @@ def test_on_policy_gradient_is_that_of_reinforce() -> None:
     )
     output.loss.backward()  # type: ignore[no-untyped-call]
     assert logprob.grad is not None
-    torch.testing.assert_close(logprob.grad, -batch.advantage / 5)
+    torch.testing.assert_close(logprob.grad, -batch["advantage"] / 5)
     assert output.sums["clip_fraction"] == 0
 
 
@@ -687,7 +692,7 @@ def test_logprob_gap_is_reported() -> None:
 # ---------------------------------------------------------------------------------------------------- with a model
 
 
-def gradients(model: Any, samples: list[TrainingSample], tokens_per_microbatch: int, aggregation: str) -> torch.Tensor:
+def gradients(model: Any, samples: list[Row], tokens_per_microbatch: int, aggregation: str) -> torch.Tensor:
     model.zero_grad()
     for batch in build_batches(samples, aggregation=aggregation, tokens_per_microbatch=tokens_per_microbatch):
         logprob, entropy = token_logprobs(model, batch, 1.0)
@@ -712,7 +717,7 @@ def test_logprobs_are_those_of_a_full_forward_at_the_sampling_temperature(small_
     logits = small_model(input_ids=batch.layout.input_ids).logits / 0.7
     full = torch.log_softmax(logits, -1).flatten(0, 1)
     assert batch.target.tolist() == [
-        token for row in (sample(3, 4), sample(2, 7)) for token in row.token_ids[-sum(row.loss_mask) :]
+        token for row in (sample(3, 4), sample(2, 7)) for token in row.token_ids[-len(row.positions) :]
     ]
     for n, state in enumerate(batch.state.tolist()):
         distribution = full[state]

@@ -13,11 +13,12 @@ from transformers import AutoConfig
 from agentgym.errors import ConfigError
 from agentgym.trainers.config.overrides import apply_overrides, load_config
 from agentgym.trainers.config.train import MixedEnv, TrainConfig
-from agentgym.trainers.data.plan import plan_batches, rows_of_similar_length
+from agentgym.trainers.data import spread
+from agentgym.trainers.data.plan import plan_batches
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models.model_shapes import plan_model
-from agentgym.trainers.phases import sft, update_step
+from agentgym.trainers.phases import update_step
 from agentgym.trainers.planning.dry_run import GIB, dry_run
 from agentgym.trainers.planning.footprint import activation_bytes, footprint
 from agentgym.trainers.planning.microbatch import LARGEST_PACKED, planned_tokens, tokens_note, with_tokens
@@ -155,12 +156,8 @@ def test_a_run_trains_with_the_number_and_says_it_on_a_gpu(
         used.append(tokens_per_microbatch)
         return plan_batches(*args, tokens_per_microbatch=tokens_per_microbatch, **more)
 
-    def note_rows(rows: Any, room: int) -> Any:
-        used.append(room)
-        return rows_of_similar_length(rows, room)
-
     monkeypatch.setattr(update_step, "plan_batches", note_batches)
-    monkeypatch.setattr(sft, "rows_of_similar_length", note_rows)
+    monkeypatch.setattr(spread, "plan_batches", note_batches)
     base = config(num_steps=1, zero_variance_filter="off")
     made = replace(base, loss=replace(base.loss, echo=0.1))
     train(made, tmp_path / "run")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -166,7 +168,7 @@ def test_what_cannot_be_is_refused_with_the_place() -> None:
     refused(r"envs\.colours\.group\.num_envs", picking={"group": {"num_envs": 3}})
     refused(r"envs\.colours\.sft\.batch_size", picking={"sft": {"batch_size": 3}})
     refused(r"envs\.colours\.credit\.gamma.*got 'x'", picking={"credit": {"gamma": "x"}})
-    refused(r"weights of colours", picking={"weight": -1})
+    refused(r"^envs\.colours\.weight must be at least 0, got -1$", picking={"weight": -1})
     refused(r"name 'a/b'", picking={"name": "a/b"})
     with pytest.raises(
         UnknownNameError, match=r"envs\.colours\.credit\.gama.*did you mean 'envs\.colours\.credit\.gamma'"
@@ -208,6 +210,16 @@ def test_the_report_shows_each_environment_from_before_to_after(finished: Path) 
 def test_eval_of_a_mixture_asks_which(finished: Path) -> None:
     with pytest.raises(UsageError, match=r"trained on several environments .*--policy"):
         as_the_run(str(finished), str(finished), {}, print)
+
+
+def test_episodes_of_each_environment_are_exported_with_its_tools(finished: Path, tmp_path: Path) -> None:
+    for name in ("adding", "colours"):
+        out = tmp_path / f"{name}.jsonl"  # in a process of its own, where the file of the environments is not loaded
+        command = [sys.executable, "-m", "agentgym", "export", str(finished), "--evaluation", f"after-{name}", "-o"]
+        done = subprocess.run([*command, str(out)], capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        (row, *_) = map(json.loads, out.read_text().splitlines())
+        assert row["env_id"] == {"adding": "Adding-v0", "colours": "Picking-v0"}[name] and row["tools"]
 
 
 def test_python_evaluates_as_the_run_did(finished: Path, tmp_path: Path) -> None:

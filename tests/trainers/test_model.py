@@ -17,10 +17,11 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from agentgym import make, train
-from agentgym.api.policies import SamplingPlan, open_agents
+from agentgym.api.policies import open_agents
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError, CorruptDataError, EnvError, RunStoppedError, UsageError
+from agentgym.evals.config import EvalConfig
 from agentgym.render.chat import ChatRenderer
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.engines.torch.engine import TorchEngine
@@ -334,7 +335,7 @@ def test_a_damaged_file_of_a_tokenizer_is_named(
             load(tmp_path / "model")
 
 
-async def opened_and_closed(policy: str, plan: SamplingPlan, notes: list[str]) -> None:
+async def opened_and_closed(policy: str, plan: EvalConfig, notes: list[str]) -> None:
     _, close = await open_agents(policy, plan, 1, notes.append)
     await close()
 
@@ -343,7 +344,7 @@ def test_a_context_beyond_rotary_positions_is_noted_in_an_evaluation(tokenizer: 
     save_model(build_model(tokenizer, SHAPE, 1), tokenizer, tmp_path / "model")
     notes: list[str] = []
     for longest in (128, 256):
-        plan = SamplingPlan(max_context_tokens=longest)
+        plan = EvalConfig(max_context_tokens=longest)
         asyncio.run(opened_and_closed(str(tmp_path / "model"), plan, notes))
     (note,) = [note for note in notes if "positions" in note]
     assert "the model has positions for 128 tokens, and model.max_context_tokens is 256" in note

@@ -34,8 +34,8 @@ def couple(logprob, logprob_old, reward, trajectory, group, loss_weight):
     share = 1 / torch.bincount(place).to(logprob)[place] / len(losses)
     return {"slope": slope[place] / loss_weight, "value": losses.detach()[place] * share / loss_weight}
 
-@policy_loss("pacs", paper="Implicit Actor Critic Coupling", prepare=couple, clip_low=None, clip_high=None)
-def pacs(logprob, slope, value):
+@policy_loss("coupled", paper="Implicit Actor Critic Coupling", prepare=couple, clip_low=None, clip_high=None)
+def coupled(logprob, slope, value):
     return value + slope * (logprob - logprob.detach()), torch.zeros_like(logprob, dtype=torch.bool)
 """
 
@@ -157,13 +157,13 @@ def file(tmp_path: Path) -> Any:
 
 
 def test_a_loss_over_groups(file: Any, tmp_path: Path) -> None:
-    rows = trained(config(f"loss.kind={file(PACS)}:pacs", "loss.corrections=[]"), tmp_path / "run")
+    rows = trained(config(f"loss.kind={file(PACS)}:coupled", "loss.corrections=[]"), tmp_path / "run")
     assert len(rows) == 2 and rows[0]["grad_norm"] > 0
     assert rows[0]["loss"] == pytest.approx(0.6931, abs=0.05), "scores are 0 before the first update"
 
 
 def test_the_gradient_of_a_loss_over_groups_ignores_the_split(file: Any, tmp_path: Path) -> None:
-    kind = f"loss.kind={file(PACS)}:pacs"
+    kind = f"loss.kind={file(PACS)}:coupled"
     norms = [
         trained(config(kind, f"loss.tokens_per_microbatch={room}"), tmp_path / str(room))[0]["grad_norm"]
         for room in (300, 100_000)
@@ -240,6 +240,13 @@ def nothing(table):
 """
 
 
+def test_lists_are_taken_for_arrays(file: Any, tmp_path: Path) -> None:
+    text = IMITATE.replace("mask.astype(np.float32), mask", "mask.astype(float).tolist(), mask.tolist()")
+    part = f'{{"kind": "{file(text)}:imitate", "least": 0.0}}'
+    rows = trained(config(f"loss.auxiliaries=[{part}]"), tmp_path / "run")
+    assert all(0 < row["imitate/loss"] < 10 for row in rows)
+
+
 def test_an_auxiliary_loss_trains_on_groups_without_credit_however_they_are_split(file: Any, tmp_path: Path) -> None:
     credit = f"credit.estimator={file(NOTHING, 'credit.py')}:nothing"
     norms = []
@@ -258,7 +265,17 @@ def test_an_auxiliary_loss_trains_on_groups_without_credit_however_they_are_spli
         ("None", "auxiliary loss x: expected a list of WeightedRow, it returned a NoneType"),
         ("[] / 2", "auxiliary loss x: TypeError"),
         ("[WeightedRow((1, 2), np.ones(3), np.ones(2))]", "a row has 2 tokens, 3 weights and 2 marks"),
-        ("[WeightedRow((1, 2), np.array([1, np.nan]), np.ones(2))]", "weights that are not finite"),
+        ("[WeightedRow((1, 2), np.array([1, np.nan]), np.ones(2))]", "weights that are not finite or below 0"),
+        ("[WeightedRow((1, 2), [0, -1], [0, 1])]", "weights that are not finite or below 0"),
+        ("[WeightedRow((1, 2.5), [0, 1], [0, 1])]", "a row is not made of numbers: TypeError"),
+        ("[WeightedRow((1, 2), [0, 'x'], [0, 1])]", "a row is not made of numbers: ValueError"),
+        ("[WeightedRow((1, 99999), [0, 1], [0, 1])] if episodes else []", "the token id 99999, which the tokenizer"),
+        ("[one.unknown for one in episodes]", "AttributeError: .*made-up episodes: all kinds"),
+        (
+            "[] if not episodes else [max(one.reward for one in episodes if one.success)][:0]",
+            "ValueError: .* .tried on made-up episodes: failures alone.",
+        ),
+        ("[] if not episodes else [][:min(1 // one.reward for one in episodes)]", "made-up episodes: all kinds"),
     ],
 )
 def test_what_an_auxiliary_loss_may_not_return_is_named(returned: str, said: str, file: Any, tmp_path: Path) -> None:
@@ -319,6 +336,7 @@ def test_what_a_column_may_not_return_is_named(declared: str, said: str, file: A
     )
     with pytest.raises(ConfigError, match=said):
         train(config(f"loss.kind={path}:reader"), tmp_path / "run")
+    assert not (tmp_path / "run" / "rollouts").exists(), "tried at the start"
 
 
 @pytest.mark.parametrize(

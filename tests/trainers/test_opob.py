@@ -18,8 +18,9 @@ from torch import Tensor
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.data.batch import TrainBatch, build_batches
-from agentgym.trainers.data.samples import FilteredGroup, TrainingSample, build_samples
+from agentgym.trainers.data.batch import Batch, build_batches
+from agentgym.trainers.data.row import Row
+from agentgym.trainers.data.samples import FilteredGroup, build_samples
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.loss import token_logprobs
 from agentgym.trainers.losses.opob import opob_baselines
@@ -64,10 +65,10 @@ def test_groups_have_baselines_of_their_own_and_a_group_without_gradients_has_no
 
 
 def literal_gradient(
-    model: Any, samples: list[TrainingSample], energy_of: Literal["gradient", "proxy"], cap: float
+    model: Any, samples: list[Row], energy_of: Literal["gradient", "proxy"], cap: float
 ) -> list[Tensor]:
     """``1 / M sum_i min(w_i, cap) (R_i - b) grad_i``, trajectory by trajectory; each window is weighed by itself."""
-    batches: dict[int, list[TrainBatch]] = {}
+    batches: dict[int, list[Batch]] = {}
     for sample in samples:
         (batch,) = build_batches([sample], layout="rows")
         batches.setdefault(sample.trajectory, []).append(batch)
@@ -77,7 +78,7 @@ def literal_gradient(
         loss, log_weight, energy = torch.zeros(()), 0.0, 0.0
         for batch in parts:
             logprob, _ = token_logprobs(model, batch, 1.0)
-            gap = (logprob - batch.rollout_logprob).detach().sum()
+            gap = (logprob - batch["logprob_rollout"]).detach().sum()
             loss = loss + gap.exp().clamp(max=cap) * logprob.sum()
             log_weight += float(gap)
             logits = model(input_ids=batch.layout.input_ids).logits[0]
@@ -88,7 +89,7 @@ def literal_gradient(
         if energy_of == "gradient":
             energy = sum(float(part.square().sum()) for part in gradients[number])
         weights[number] = energy * math.exp(2 * log_weight)
-        returns[number] = float(parts[0].advantage[0])
+        returns[number] = float(parts[0]["advantage"][0])
     total = [torch.zeros_like(parameter) for parameter in model.parameters()]
     num_tokens = sum(batch.num_tokens for parts in batches.values() for batch in parts)
     for number in batches:

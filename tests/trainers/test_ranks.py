@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -282,17 +280,15 @@ def test_ranks_play_with_an_architecture_that_only_transformers_knows(
 
 
 @pytest.mark.slow
-def test_what_loading_takes_is_measured_for_each_rank(saved_model: Path) -> None:
-    script = TESTKIT.parents[2] / "benchmarks" / "plan" / "loading.py"
+def test_what_loading_takes_is_measured_for_each_rank(saved_model: Path, warm_run: Callable[..., str]) -> None:
     changes = (
         f"env.id={ENV_FILE}:Counting-v0",
         "env.kwargs={}",
         f"model.path={saved_model}",
         "model.max_context_tokens=160",
     )
-    command = [sys.executable, str(script), "--ranks", "2", "--change", *changes, "context.example_turns=0"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment).stdout)
+    told = warm_run("benchmarks/plan/loading.py", "--ranks", 2, "--change", *changes, "context.example_turns=0")
+    found = json.loads(told)
     assert found["ranks"] == 2 and len(found["peak_mib"]) == 2 and min(found["peak_mib"]) > 0
 
 

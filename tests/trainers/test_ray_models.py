@@ -13,7 +13,7 @@ from testkit.architecture_steps import save_at_odd_addresses
 from testkit.architectures import WITH_VISION, model_of, seeing_model
 from testkit.killed_runs import SCRIPT
 from testkit.ranks import forked
-from testkit.ray_runs import CLUSTER, config_of, rl_rows
+from testkit.ray_runs import CLUSTER, config_of, rl_rows, warm_workers
 from testkit.run_records import told, weights
 
 from agentgym.trainers.config.overrides import save_config
@@ -50,7 +50,10 @@ def check_same(run_dir: Path, expected: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_env_workers_and_engines_of_a_cluster(kind: str, tmp_path: Path) -> None:
+def test_env_workers_and_engines_of_a_cluster(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_python: str
+) -> None:
+    warm_workers(monkeypatch, warm_python)
     save_at_odd_addresses(made(kind), TOKENIZER, tmp_path / "base")
     train(config_of(tmp_path / "base", tmp_path), tmp_path / "alone")
     train(config_of(tmp_path / "base", tmp_path, CLUSTER), tmp_path / "run")
@@ -58,6 +61,7 @@ def test_env_workers_and_engines_of_a_cluster(kind: str, tmp_path: Path) -> None
 
 
 def test_ranks_of_a_cluster(tmp_path: Path, warm_python: str) -> None:
+    """On workers that start as everybody's do: Ray's, without the imports of the tests' process."""
     save_at_odd_addresses(made("qwen3"), TOKENIZER, tmp_path / "base")
     alone, plain = tmp_path / "alone", config_of(tmp_path / "base", tmp_path)
     alone.mkdir()

@@ -18,7 +18,7 @@ import pytest
 from testkit import TESTKIT
 from testkit.killed_runs import SCRIPT
 from testkit.ranks import forked
-from testkit.ray_runs import CLUSTER, SMALL, config, give, note_ranks, rl_rows, two_nodes
+from testkit.ray_runs import CLUSTER, SMALL, config, give, note_ranks, rl_rows, two_nodes, warm_workers
 from testkit.run_records import told, weights
 
 from agentgym.errors import ConfigError, InfrastructureError, RunStoppedError, UsageError
@@ -43,14 +43,15 @@ def ranked(orders: Path, cluster: ClusterConfig = RANKS) -> TrainConfig:
     return replace(config(orders, cluster), checkpoint_every=1)
 
 
-def set_path_of_workers(patch: pytest.MonkeyPatch) -> None:
-    """Let workers import what is beside the environment's file, which it imports."""
+def set_up_workers(patch: pytest.MonkeyPatch, warm_python: str) -> None:
+    """Let workers start warm, and import what is beside the environment's file, which it imports."""
+    warm_workers(patch, warm_python)
     patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTKIT.parent), os.environ.get("PYTHONPATH", "")]))
 
 
 @pytest.fixture(autouse=True)
-def _path_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_path_of_workers(monkeypatch)
+def _workers(monkeypatch: pytest.MonkeyPatch, warm_python: str) -> None:
+    set_up_workers(monkeypatch, warm_python)
 
 
 @pytest.fixture(scope="module")
@@ -186,10 +187,10 @@ def test_a_run_that_is_interrupted_and_one_without_restarts_left_can_be_resumed(
 
 
 @pytest.fixture(scope="module")
-def two_machines() -> Iterator[tuple[Any, Any]]:
+def two_machines(warm_python: str) -> Iterator[tuple[Any, Any]]:
     """Two machines, the first one with two GPUs by name; the last test of them takes one away."""
     with pytest.MonkeyPatch.context() as patch:
-        set_path_of_workers(patch)
+        set_up_workers(patch, warm_python)
         with two_nodes(ROOM, num_gpus=2) as found:
             yield found
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from testkit import TESTKIT
 from testkit.checkpoints import drop_checkpoint
-from testkit.ray_runs import CLUSTER, NUM_STEPS, config, rl_rows, two_nodes
+from testkit.ray_runs import CLUSTER, NUM_STEPS, config, rl_rows, two_nodes, warm_workers
 from testkit.run_records import num_retries, told, weights
 
 from agentgym.rollout.in_flight import InFlight, SampledReport
@@ -31,9 +31,10 @@ SECRET = "a-token-that-no-log-may-hold"
 
 
 @pytest.fixture(autouse=True)
-def _path_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def _workers(monkeypatch: pytest.MonkeyPatch, warm_python: str) -> None:
     """The environment's file imports another one beside it."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTKIT.parent), os.environ.get("PYTHONPATH", "")]))
+    warm_workers(monkeypatch, warm_python)
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +91,11 @@ def test_a_run_whose_worker_and_engine_are_killed_ends_with_the_same_episodes_an
 
 
 @pytest.fixture
-def two_machines() -> Iterator[tuple[Any, Any]]:
-    with two_nodes(4) as found:
-        yield found
+def two_machines(warm_python: str) -> Iterator[tuple[Any, Any]]:
+    with pytest.MonkeyPatch.context() as patch:
+        warm_workers(patch, warm_python)
+        with two_nodes(4) as found:
+            yield found
 
 
 def test_a_run_that_loses_a_machine_ends_as_the_run_without_ray_and_can_be_resumed(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from testkit import TESTKIT
-from testkit.ray_runs import CLUSTER, NUM_STEPS, config, give, note_ranks, rl_rows
+from testkit.ray_runs import CLUSTER, NUM_STEPS, config, give, note_ranks, rl_rows, warm_workers
 from testkit.vllm_program import write_program
 
 from agentgym.errors import ConfigError
@@ -25,9 +25,10 @@ RANKS_PLAY = replace(CLUSTER, num_env_workers=0, num_trainer_ranks=2, cpus_per_e
 
 
 @pytest.fixture(autouse=True)
-def _program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_python: str) -> None:
+    warm_workers(monkeypatch, warm_python)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTKIT.parent), os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.setenv("AGENTGYM_VLLM_PYTHON", str(write_program(tmp_path / "python")))
+    monkeypatch.setenv("AGENTGYM_VLLM_PYTHON", str(write_program(tmp_path / "python", warm_python)))
 
 
 def served(orders: Path, cluster: ClusterConfig) -> TrainConfig:

@@ -26,11 +26,12 @@ from agentgym.rollout.strategies.aepo import ArpoOptions
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.data.batch import build_batches
-from agentgym.trainers.data.samples import TrainingSample, build_samples, filter_groups
+from agentgym.trainers.data.row import Row
+from agentgym.trainers.data.samples import build_samples, filter_groups
 from agentgym.trainers.data.siblings import sibling_turns
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import FrozenTokens, update_facts
-from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss
+from agentgym.trainers.losses.facts import BatchLogprobs, update_facts
+from agentgym.trainers.losses.loss import policy_loss
 from agentgym.trainers.losses.options import RefuelOptions
 from agentgym.trainers.losses.siblings import refuel_terms
 from agentgym.trainers.recipes import load_recipe
@@ -115,10 +116,10 @@ def test_the_gradient_of_an_update_is_that_of_the_formula(room: int, aggregation
     assert (len(batches) > 1) == (room == 400)
     torch.manual_seed(0)
     changes = [torch.randn(batch.num_tokens, dtype=torch.float64) * 0.1 for batch in batches]
-    old = [batch.rollout_logprob.double() for batch in batches]
+    old = [batch["logprob_rollout"].double() for batch in batches]
     leaves = [(before + change).requires_grad_() for before, change in zip(old, changes, strict=True)]
     frozen = [
-        FrozenTokens(logprob=leaf.detach(), logprob_old=before, entropy=torch.zeros_like(before))
+        BatchLogprobs(logprob=leaf.detach(), logprob_old=before, entropy=torch.zeros_like(before))
         for leaf, before in zip(leaves, old, strict=True)
     ]
     facts = update_facts(batches, frozen, config)
@@ -132,9 +133,9 @@ def test_the_gradient_of_an_update_is_that_of_the_formula(room: int, aggregation
     again = [leaf.detach().clone().requires_grad_() for leaf in leaves]
     names, states, returns = [], [], []
     for batch in batches:
-        of_sample = [samples[at] for at in batch.samples]
+        of_sample = [samples[at] for at in batch.rows]
         for row, turn, advantage in zip(
-            batch.row.tolist(), batch.turn_index.tolist(), batch.advantage.tolist(), strict=True
+            batch.row.tolist(), batch["turn_index"].tolist(), batch["advantage"].tolist(), strict=True
         ):
             member = group.valid[of_sample[row].trajectory]
             names.append((of_sample[row].trajectory, turn))
@@ -186,7 +187,7 @@ def test_turns_of_another_prompt_are_no_siblings(changes: dict[str, Any]) -> Non
 
 
 def test_rows_of_groups_without_branches_have_no_siblings() -> None:
-    def rows(*members: Any) -> list[TrainingSample]:
+    def rows(*members: Any) -> list[Row]:
         group = TrajectoryGroup(ordinal=0, task=TASK, trajectories=members)
         return build_samples(
             filter_groups([group], credit_groups([group], CreditConfig(estimator="returns")), 1, "off"),
@@ -194,7 +195,7 @@ def test_rows_of_groups_without_branches_have_no_siblings() -> None:
         )
 
     def siblings(*members: Any) -> list[list[float]]:
-        return [row.columns["siblings"][row.loss_mask].tolist() for row in rows(*members)]
+        return [row.columns["siblings"].tolist() for row in rows(*members)]
 
     assert siblings(surprising(-1.0), surprising(-1.0)) == [[-1], [-1]]
     assert siblings(surprising(-1.0, -1.0), surprising(-1.0, -1.0, parent=0, branch_turn=1)) == [[-1, 0], [-1, 0]]

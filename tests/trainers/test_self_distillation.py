@@ -18,10 +18,11 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.context import FULL, Room
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.losses.options import SelfDistillOptions
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE
 from agentgym.trainers.scoring.demonstrated import PromptStyle, demonstration_for, self_taught
-from agentgym.trainers.scoring.tokens import ScoredTokens, ScoreRequest
+from agentgym.trainers.scoring.tokens import ScoredTokens
 from agentgym.trainers.train import train
 from agentgym.types import Message, Trajectory
 
@@ -50,15 +51,13 @@ def test_a_member_is_taught_by_another_success_the_oracles_first() -> None:
     assert demonstration_for(members[:2], 1) is None, "an episode does not teach itself"
 
 
-def scored(
-    monkeypatch: pytest.MonkeyPatch, members: list[Trajectory], **changes: Any
-) -> tuple[Any, Any, list[ScoreRequest]]:
+def scored(monkeypatch: pytest.MonkeyPatch, members: list[Trajectory], **changes: Any) -> tuple[Any, Any, list[Row]]:
     """Return what was taught, the metrics and the questions; a token's log-probability is minus its position."""
-    asked: list[ScoreRequest] = []
+    asked: list[Row] = []
 
-    def score(model: object, questions: list[ScoreRequest], **settings: Any) -> list[ScoredTokens]:
+    def score(model: object, questions: list[Row], **settings: Any) -> list[ScoredTokens]:
         asked.extend(questions)
-        return [ScoredTokens(-np.array(one.row.at, dtype=np.float64), np.zeros(len(one.targets))) for one in questions]
+        return [ScoredTokens((1 - one.positions).astype(np.float64), np.zeros(len(one.positions))) for one in questions]
 
     monkeypatch.setattr("agentgym.trainers.scoring.demonstrated.score", score)
     made, metrics = self_taught(
@@ -75,9 +74,9 @@ def scored(
 def test_sampled_tokens_stay_as_they_are_after_the_longer_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     made, metrics, (question,) = scored(monkeypatch, [member(), member(success=True)])
     assert metrics == {"self_distill/num_taught": 1.0, "self_distill/num_without": 1.0}
-    assert question.targets == (7, 8, 9)
-    *shown, _, _, _, _ = question.row.token_ids
-    assert question.row.token_ids[len(shown) :] == (7, 8, 5, 9)
+    assert [question.token_ids[at] for at in question.positions] == [7, 8, 9]
+    *shown, _, _, _, _ = question.token_ids
+    assert question.token_ids[len(shown) :] == (7, 8, 5, 9)
     told = trained(CHAT_TEMPLATE).decode(shown)
     assert "An episode of this task that succeeded:" in told and '"agent": "look"' in told and "Find the mug." in told
     assert list(made) == [(0, 0)]

@@ -98,7 +98,7 @@ def test_groups_of_games_are_compared_player_by_player(tmp_path: Path) -> None:
 
 
 def test_a_game_needs_somebody_to_be_evaluated_against(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="would have 2 players; give it an opponent of the environment"):
+    with pytest.raises(ConfigError, match=r"would play 2 players .*; give it an opponent of the environment"):
         train(small("eval.kwargs.opponent=self", "sft.num_demos=32", "num_steps=1"), tmp_path / "run")
 
 

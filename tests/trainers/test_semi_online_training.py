@@ -72,7 +72,7 @@ def check_run(run_dir: Path) -> list[Trajectory]:
     for step, row in enumerate(rows):
         kept = [r for r in read_records(record_path(run_dir, step)) if r.dropped is None]
         samples = build_samples([FilteredGroup.of_record(record) for record in kept])
-        assert row["trained_tokens"] == sum(sum(sample.loss_mask) for sample in samples)
+        assert row["trained_tokens"] == sum(len(sample.in_batch) for sample in samples)
     trajectories = [t for record in records(run_dir) for t in record.group.trajectories]
     turns = [turn for t in trajectories for turn in t.turns]
     assert sum(turn.played is not None for turn in turns) == round(sum(row["num_patched"] * 8 for row in rows))

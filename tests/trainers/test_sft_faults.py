@@ -18,7 +18,8 @@ from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.critics.critic import optimizer_step
-from agentgym.trainers.data.weighted_row import WeightedRow
+from agentgym.trainers.data.row import Row
+from agentgym.trainers.data.weighted_row import WeightedRow, is_taught
 from agentgym.trainers.models.optimizer import OptimizerConfig
 from agentgym.trainers.phases.optimizer_step import clip_and_step
 from agentgym.trainers.phases.sft import batches_note, sft_steps
@@ -35,7 +36,7 @@ def poisoned(small_model: Any) -> Iterator[Any]:
     hook.remove()
 
 
-def row(*, weight: float = 1.0) -> WeightedRow:
+def row(*, weight: float = 1.0) -> Row:
     return WeightedRow((1, 2, 3, 4), np.full(4, weight, np.float32), np.ones(4, dtype=bool))
 
 
@@ -73,7 +74,7 @@ def test_rows_without_weights_are_left_out_and_counted(
     assert "rows are left out, since none of their tokens has a weight (sft.loss_roles=assistant, sft.noise_" in said
     losses = [one["loss"] for one in read_json_lines(tmp_path / "run" / "metrics.jsonl") if one["phase"] == "sft"]
     assert len(losses) > 10 and np.isfinite(losses).all()
-    assert not row(weight=0.0).is_taught and row(weight=0.5).is_taught
+    assert not is_taught(row(weight=0.0)) and is_taught(row(weight=0.5))
 
 
 @pytest.mark.parametrize(

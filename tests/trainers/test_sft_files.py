@@ -438,14 +438,14 @@ def test_loss_roles_weigh_the_contents_of_their_messages(
     )
     config = SftConfig(loss_roles=roles, observation_weight=0.25)
     (row,) = sft_rows([demo], config, by.renderer)
-    assert set(row.weights.tolist()) == {1.0, 0.25}
+    assert set(row.over_tokens("loss_weight").tolist()) == {1.0, 0.25}
     tokenizer = trained()
-    changes = np.flatnonzero(np.diff(row.weights == 1.0, prepend=False, append=False)).reshape(-1, 2)
+    changes = np.flatnonzero(np.diff(row.over_tokens("loss_weight") == 1.0, prepend=False, append=False)).reshape(-1, 2)
     texts = [str(tokenizer.decode(list(row.token_ids[start:end]))) for start, end in changes]
     assert [text.replace("<|im_end|>", "").strip() for text in texts] == [
         text.replace("<|im_end|>", "").strip() for text in learnt
     ]
-    assert row.is_sampled.sum() == sum(len(turn.completion.token_ids) for turn in demo.turns)
+    assert row.over_tokens("is_sampled").sum() == sum(len(turn.completion.token_ids) for turn in demo.turns)
 
 
 def test_a_message_that_the_template_rewrites_cannot_be_a_loss_role(tmp_path: Path) -> None:

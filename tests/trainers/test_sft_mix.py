@@ -18,11 +18,14 @@ from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig, SftMixConfig
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.data.batch import build_batches
+from agentgym.trainers.data.plan import RowOutline, plan_batches
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.data.weighted_row import WeightedRow
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.phases.added_loss import SftMix
-from agentgym.trainers.phases.sft import _share, sft_sums
+from agentgym.trainers.phases.sft import sft_sums
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.train import train
@@ -35,7 +38,7 @@ def mixed(mix: SftMixConfig = MIX, **changes: Any) -> TrainConfig:
     return config(sft=sft, num_steps=4, checkpoint_every=2, **changes)
 
 
-def made_rows() -> list[WeightedRow]:
+def made_rows() -> list[Row]:
     rng = np.random.default_rng(0)
     rows = []
     for length in (5, 9, 4, 12, 7, 6):
@@ -54,7 +57,8 @@ def gradients(model: Any) -> dict[str, torch.Tensor]:
 def test_the_gradient_does_not_depend_on_micro_batches(small_model: Any, tokens_per_microbatch: int) -> None:
     rows = made_rows()
     made = mixed(loss=LossConfig(tokens_per_microbatch=tokens_per_microbatch))
-    total, sums = sft_sums(small_model, rows)
+    (batch,) = build_batches(rows)
+    total, sums = sft_sums(small_model, batch)
     loss = total / sums.weight
     assert loss.item() == pytest.approx(sums.mean)
     (0.25 * loss).backward()  # type: ignore[no-untyped-call]
@@ -70,14 +74,15 @@ def test_the_gradient_does_not_depend_on_micro_batches(small_model: Any, tokens_
 @pytest.mark.parametrize(("count", "room"), [(1, 20), (2, 20), (3, 1000), (8, 1000)])
 def test_ranks_share_a_batch_by_length(count: int, room: int) -> None:
     rows = made_rows()
-    shares = [_share(rows, room, Ranks(rank, count)) for rank in range(count)]
+    plan = plan_batches([RowOutline.of(row) for row in rows], tokens_per_microbatch=room, num_lanes=count)
+    shares = [Ranks(rank, count).share(len(plan.batches)) for rank in range(count)]
     assert len({len(share) for share in shares}) == 1, "all make as many forward passes"
-    trained = [id(row) for share in shares for part, factor in share for row in part if factor]
-    assert sorted(trained) == sorted(map(id, rows)), "each row once"
+    trained = [row for share in shares for at, factor in share if factor for row in plan.batches[at].rows]
+    assert sorted(trained) == list(range(len(rows))), "each row once"
     assert {factor for share in shares for _, factor in share} <= {0, count}
-    sizes = [sum(len(row.token_ids) for part, factor in share if factor for row in part) for share in shares]
-    assert max(sizes) - min(sizes) <= max(len(row.token_ids) for row in rows)
-    assert all(len(part) * max(len(row.token_ids) for row in part) <= room for share in shares for part, _ in share)
+    sizes = [sum(plan.batches[at].num_forwarded for at, factor in share if factor) for share in shares]
+    assert max(sizes) - min(sizes) <= 2 * max(len(row.token_ids) for row in rows)
+    assert all(batch.num_forwarded <= room for batch in plan.batches)
 
 
 def test_a_step_without_groups_learns_from_demonstrations_alone(small_model: Any) -> None:

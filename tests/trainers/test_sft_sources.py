@@ -20,7 +20,7 @@ from agentgym.rollout.record import read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import Keep, SftConfig
 from agentgym.trainers.config.train import EvalConfig, TrainConfig
-from agentgym.trainers.data.weighted_row import WeightedRow
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.models.config import ModelConfig
 from agentgym.trainers.phases.demonstrations import collect_rows, read_given
 from agentgym.trainers.reporting.metrics import SilentLog
@@ -57,7 +57,7 @@ def rollouts(run_dir: Path) -> list[Trajectory]:
     return [trajectory for record in records for trajectory in record.group.trajectories]
 
 
-def collected(config: TrainConfig, run_dir: Path) -> tuple[list[WeightedRow], list[str], Run]:
+def collected(config: TrainConfig, run_dir: Path) -> tuple[list[Row], list[str], Run]:
     log, run = Said(), Run(config, run_dir)
     return asyncio.run(collect_rows(run, read_given(config.sft), log)), log.lines, run
 
@@ -108,9 +108,11 @@ def test_for_another_tokenizer_the_messages_are_rendered_again(recorded: Path, t
     tools = run.envs[0].make_env().tools
     for row, episode in zip(rows, episodes, strict=True):
         assert row.token_ids != episode.segments[0].token_ids
-        starts = np.flatnonzero(np.diff(row.is_sampled.astype(int), prepend=0) == 1)
-        ends = np.flatnonzero(np.diff(row.is_sampled.astype(int), append=0) == -1) + 1
-        read = [run.renderer.read(row.token_ids[a:b], tools) for a, b in zip(starts, ends, strict=True)]
+        starts = np.flatnonzero(np.diff(row.over_tokens("is_sampled").astype(int), prepend=0) == 1)
+        ends = np.flatnonzero(np.diff(row.over_tokens("is_sampled").astype(int), append=0) == -1) + 1
+        read = [
+            run.renderer.read(row.token_ids[a:b], tools) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
+        ]
         assert [(c.name, dict(c.arguments)) for m in read for c in m.calls if isinstance(c, ToolCall)] == calls_of(
             episode
         )
@@ -219,20 +221,25 @@ def noisy(noise: float, weight: float) -> TrainConfig:
 def test_random_actions_are_shown_and_weigh_what_is_asked_for(tmp_path: Path) -> None:
     taught, shown, half = (collected(noisy(0.3, weight), tmp_path / str(weight))[0] for weight in (1.0, 0.0, 0.5))
     assert [row.token_ids for row in taught] == [row.token_ids for row in half]
-    num_random = sum(int((row.is_sampled & (row.weights == 0.5)).sum()) for row in half)
-    num_sampled = sum(int(row.is_sampled.sum()) for row in half)
+    num_random = sum(
+        int((row.over_tokens("is_sampled") & (row.over_tokens("loss_weight") == 0.5)).sum()) for row in half
+    )
+    num_sampled = sum(int(row.over_tokens("is_sampled").sum()) for row in half)
     assert 0.2 < num_random / num_sampled < 0.4
-    assert all((row.weights[row.is_sampled] == 1).all() for row in taught)
+    assert all((row.columns["loss_weight"][row.columns["is_sampled"]] == 1).all() for row in taught)
     # a row of random actions alone has no token to learn from, and is left out
-    wanted = [2 * some.weights - full.weights for full, some in zip(taught, half, strict=True)]
+    wanted = [
+        2 * some.over_tokens("loss_weight") - full.over_tokens("loss_weight")
+        for full, some in zip(taught, half, strict=True)
+    ]
     wanted = [weights for weights in wanted if weights.any()]
     assert len(wanted) < len(taught)
-    assert all(np.allclose(row.weights, weights) for row, weights in zip(shown, wanted, strict=True))
+    assert all(np.allclose(row.over_tokens("loss_weight"), weights) for row, weights in zip(shown, wanted, strict=True))
 
 
 def test_without_an_oracle_random_actions_are_what_is_taught(tmp_path: Path) -> None:
     rows, _, _ = collected(noisy(1.0, 0.0), tmp_path / "random")
-    assert rows and all((row.weights[row.is_sampled] == 1).all() for row in rows)
+    assert rows and all((row.columns["loss_weight"][row.columns["is_sampled"]] == 1).all() for row in rows)
 
 
 def test_trl_takes_no_half_weight_of_random_actions() -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
-import subprocess
-import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -258,11 +256,8 @@ def test_texts_go_along_where_credit_compares_them() -> None:
 
 
 @pytest.mark.slow
-def test_what_episodes_cost_a_rank_is_measured() -> None:
-    script = str(TESTKIT.parents[2] / "benchmarks" / "plan" / "episodes.py")
-    command = [sys.executable, script, "--ranks", "2", "--groups", "2", "--turns", "2"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    told = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment, text=True).stdout
+def test_what_episodes_cost_a_rank_is_measured(warm_run: Callable[..., str]) -> None:
+    told = warm_run("benchmarks/plan/episodes.py", "--ranks", 2, "--groups", 2, "--turns", 2)
     found = [json.loads(line) for line in told.splitlines()]
     assert [row["way"] for row in found] == ["everything", "spread"]
     assert all(sum(row["trained_tokens"]) == 2 * 8 * 2 * 150 for row in found)

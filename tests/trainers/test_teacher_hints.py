@@ -13,9 +13,10 @@ from testkit.checkpoints import drop_checkpoint
 from testkit.counting_runs import config, weights
 from testkit.fake_openai import FakeOpenAI, Play, completion
 
+from agentgym.engine import ENDPOINT
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
-from agentgym.rollout.strategies.teacher import ENDPOINT, TeacherOptions
+from agentgym.rollout.strategies.teacher import TeacherOptions
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.engines.openai.endpoint import parse_endpoint

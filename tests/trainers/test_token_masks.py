@@ -14,10 +14,10 @@ from testkit.token_batches import scores, tokens
 from agentgym.errors import ConfigError
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.batch import Batch
 from agentgym.trainers.data.samples import build_samples
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import FrozenTokens
+from agentgym.trainers.losses.facts import BatchLogprobs
 from agentgym.trainers.losses.loss import policy_loss
 from agentgym.trainers.losses.options import ClipCovOptions, ForkingTokensOptions, KlCovOptions
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens, clip_cov
@@ -31,22 +31,20 @@ MASKS: dict[str, Any] = {
 }
 
 
-def placed(batch: TrainBatch) -> TrainBatch:
+def placed(batch: Batch) -> Batch:
     rows = tuple(range(int(batch.row.max()) + 1))
-    return replace(batch, samples=rows, trajectories=rows)
+    return replace(batch, rows=rows)
 
 
-def chosen(
-    batch: TrainBatch, config: LossConfig, logprob: list[float], entropy: list[float], seed: int = 0
-) -> TokenChoice:
+def chosen(batch: Batch, config: LossConfig, logprob: list[float], entropy: list[float], seed: int = 0) -> TokenChoice:
     values = torch.tensor(logprob, dtype=torch.float64)
-    frozen = FrozenTokens(
+    frozen = BatchLogprobs(
         logprob=values,
         logprob_old=values,
         entropy=torch.tensor(entropy, dtype=torch.float64),
     )
     gated = torch.zeros(len(logprob), dtype=torch.bool)
-    (choice,) = choose_tokens([batch], [frozen], [gated], [batch.weight], config, seed)
+    (choice,) = choose_tokens([batch], [frozen], [gated], [batch["loss_weight"]], config, seed)
     return choice
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -417,6 +418,23 @@ def test_callers_that_ask_again_at_once_share_the_next_tick(model: PreTrainedMod
 
 
 # ---------------------------------------------------------------------------------------------------- the end
+
+
+def test_tokens_and_seconds_of_the_engine_are_counted(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("agentgym.trainers.engines.torch.engine.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    plain = TorchEngine._tick
+
+    def slow(engine: TorchEngine) -> bool:
+        now[0] += 0.5
+        return plain(engine)
+
+    monkeypatch.setattr(TorchEngine, "_tick", slow)
+    engine = TorchEngine(model, max_context_tokens=128)
+    for number, length in ((1, 3), (2, 5)):
+        assert len(generate(engine, prompt(number, 10), max_new_tokens=length).token_ids) == length
+        now[0] += 100.0  # an engine without requests is not busy
+    assert (engine.stats.num_sampled_tokens, engine.stats.num_ticks, engine.stats.busy_s) == (8, 8, 4.0)
 
 
 def test_the_stop_token_is_part_of_the_completion(model: PreTrainedModel) -> None:

@@ -432,7 +432,7 @@ def test_turns_without_loss_weight_are_masked(finished: Path) -> None:
     (record, *_) = [r for r in read_records(record_path(finished, 0)) if r.dropped is None]
     credit = tuple(tuple(replace(turn, loss_weight=0.0) for turn in row) for row in record.credit)
     masked = build_samples([FilteredGroup.of_record(replace(record, credit=credit))])
-    assert masked and all(not any(sample.loss_mask) for sample in masked)
+    assert masked and all(not len(sample.in_batch) for sample in masked)
 
 
 @pytest.mark.parametrize(

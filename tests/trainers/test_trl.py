@@ -6,6 +6,7 @@ import copy
 import importlib
 import importlib.metadata
 import math
+import statistics
 import subprocess
 import sys
 import tomllib
@@ -38,9 +39,10 @@ from agentgym.trainers.data.samples import FilteredGroup, build_samples, filter_
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.phases.update import update_policy
+from agentgym.trainers.reporting.rollout_metrics import describe_rollouts
 from agentgym.trainers.trl.environments import task_dataset
 from agentgym.trainers.trl.settings import CreditSettings, check_args
-from agentgym.trainers.trl.trainer import CreditGRPOTrainer
+from agentgym.trainers.trl.trainer import _OF_STRATEGIES, CreditGRPOTrainer
 from agentgym.trainers.trl.versions import TESTED_BELOW, TESTED_FROM
 from agentgym.types import Completion, Segment, TrajectoryGroup
 
@@ -73,6 +75,9 @@ def arguments(folder: Path, **changes: Any) -> Any:
         **changes,
     }
     return GRPOConfig(output_dir=str(folder / "trl"), **chosen)
+
+
+UNLUCKY = GroupConfig(max_retries=0, max_failure_rate=1.0)
 
 
 class Gradients(TrainerCallback):
@@ -155,10 +160,12 @@ def test_advantages_that_reach_the_loss_are_those_of_our_credit_token_by_token(t
     trainer.train()
     groups = [record.group for record in recorded(tmp_path)]
     expected = [
-        (sample.token_ids, tuple(sample.loss_mask.tolist()), pytest.approx(sample.advantages.tolist(), abs=1e-6))
-        for sample in build_samples(verdicts_of(groups))
+        (row.token_ids, tuple(row.over_tokens("is_trained")), pytest.approx(row.over_tokens("advantage"), abs=1e-6))
+        for row in build_samples(verdicts_of(groups))
     ]
-    assert any(len(set(sample.advantages)) > 2 for sample in build_samples(verdicts_of(groups))), "turns differ"
+    assert any(len(set(sample.over_tokens("advantage"))) > 2 for sample in build_samples(verdicts_of(groups))), (
+        "turns differ"
+    )
     found = [row for inputs in trainer.reached for row in rows_of(inputs)]
     assert sorted(row[:2] for row in found) == sorted(row[:2] for row in expected)
     for row in expected:
@@ -247,6 +254,66 @@ def test_steps_move_the_weights_and_say_what_happened(tmp_path: Path) -> None:
         assert row["clip_ratio/region_mean"] == 0
     ordinals = [record.group.ordinal for step in range(4) for record in recorded(tmp_path, step)]
     assert ordinals == list(range(12))
+
+
+def test_every_number_of_trls_log_is_what_it_says(tmp_path: Path) -> None:
+    """Two pieces per batch, so that a row fills the last one; each number again from the record and the batch."""
+    trainer, gradients = make_trainer(
+        tmp_path, chaotic(0.1), settings=replace(SETTINGS, group=UNLUCKY), engine=ShiftedEngine,
+        per_device_train_batch_size=6, gradient_accumulation_steps=2,
+    )  # fmt: skip
+    trainer.train()
+    (row,) = [row for row in trainer.state.log_history if "loss" in row]
+    records = recorded(tmp_path)
+    valid = [one for record in records for one in record.group.valid]
+    returns, lengths = (
+        [one.reward or 0.0 for one in valid],
+        [sum(len(turn.completion.token_ids) for turn in one.turns) for one in valid],
+    )
+    assert 2 < len(valid) < 12, "some episodes failed, and are in no number"
+    flat = [len({t.reward for t in record.group.valid}) == 1 for record in records for _ in record.group.valid]
+    prompts = [len(part.turns[0].prompt_ids) for one in valid for part in one.segments]
+    expected = {
+        "learning_rate": 0.01,
+        "grad_norm": gradients.seen[0].norm().item(),
+        "reward": statistics.fmean(returns),
+        "reward_std": statistics.stdev(returns),
+        "frac_reward_zero_std": statistics.fmean(flat),
+        "completions/mean_length": statistics.fmean(lengths),
+        "completions/min_length": min(lengths),
+        "completions/max_length": max(lengths),
+        "num_tokens": sum(prompts) + sum(lengths),
+    }
+    old, engine, mask, weight, advantage = (
+        torch.cat([inputs[name].flatten() for inputs in trainer.reached])
+        for name in (
+            "old_per_token_logps", "sampling_per_token_logps", "tool_mask", "importance_sampling_ratio", "advantages"
+        )
+    )  # fmt: skip
+    trained = mask.bool()
+    gap, weight, advantage = (old - engine).abs()[trained], weight[trained], advantage[trained]
+    expected |= {
+        "sampling/sampling_logp_difference/mean": gap.mean().item(),
+        "sampling/sampling_logp_difference/max": gap.max().item(),
+        "sampling/importance_sampling_ratio/min": weight.min().item(),
+        "sampling/importance_sampling_ratio/mean": weight.mean().item(),
+        "sampling/importance_sampling_ratio/max": weight.max().item(),
+        # the policy's own ratio is 1
+        **dict.fromkeys(("clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean"), 0.0),
+        **dict.fromkeys(("clip_ratio/low_min", "clip_ratio/high_max"), 0.0),
+        "loss": -(advantage * weight).mean().item(),
+    }
+    assert weight.max() == 2.0 and weight.min() < 1, "the engine's probabilities are other ones"
+    ours = describe_rollouts([FilteredGroup.of_record(record) for record in records], 0)
+    strategies = {name for name in ours if name.startswith(_OF_STRATEGIES)}
+    expected |= {f"rollouts/{name}": ours[name] for name in ours if name not in strategies}
+    timed = {"entropy", "step", "epoch", "step_time"}
+    assert {name for name in row if name not in timed} == set(expected)
+    wrong = {
+        name: (row[name], value) for name, value in expected.items() if row[name] != pytest.approx(value, abs=2e-4)
+    }
+    assert not wrong
+    assert 0 < row["entropy"] < math.log(len(trainer.processing_class))
 
 
 def test_low_rank_adapters_and_a_reference(tmp_path: Path) -> None:
@@ -390,6 +457,16 @@ def test_arguments_of_trl_that_cannot_be_served_are_refused(
 def test_credit_without_its_data_is_refused(credit: CreditConfig, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         make_trainer(tmp_path, settings=CreditSettings(credit=credit))
+
+
+def test_an_estimator_of_ones_own_is_tried_before_training(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(
+        "from agentgym.credit.component import estimator\n"
+        "@estimator('odd', paper='ours')\ndef odd(table): return table.reward\n"
+    )
+    settings = CreditSettings(credit=CreditConfig(estimator=f"{tmp_path / 'odd.py'}:odd"))
+    with pytest.raises(ConfigError, match="estimator 'odd' returned ndarray, expected"):
+        make_trainer(tmp_path, settings=settings)
 
 
 def test_settings_of_another_type_are_refused(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_shares_are_those_of_the_update_in_every_micro_batch() -> None:
     config = LossConfig(corrections=(of.DivergenceRejectionOptions(),), aggregation="seq-mean-token-mean")
     batches = build_batches(rows, aggregation="seq-mean-token-mean", tokens_per_microbatch=6)
     assert [batch.first for batch in batches] == [0, 3, 5]
-    old = [batch.rollout_logprob.clone() for batch in batches]
+    old = [batch["logprob_rollout"].clone() for batch in batches]
     old[2][0] += 9.0
     frozen = [frozen_tokens(values) for values in old]
     shares = [update_facts(batches, frozen, config).share_of(batch) for batch in batches]
@@ -77,7 +77,7 @@ def test_epo_history_holds_the_present_step(num_updates: int) -> None:
     verdicts = made_verdicts(seed=0)
     rows = build_batches(build_samples([verdict for verdict in verdicts if verdict.dropped is None]))
     with torch.no_grad():
-        measured = [(batch.turn_index, token_logprobs(model, batch, 1.0)[1]) for batch in rows]
+        measured = [(batch["turn_index"], token_logprobs(model, batch, 1.0)[1]) for batch in rows]
     before = EntropyHistory().after({0: 3.0})
     expected = before.after_tokens([entropy_sums(*(torch.cat(parts) for parts in zip(*measured, strict=True)))])
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)

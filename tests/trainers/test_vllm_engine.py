@@ -447,6 +447,7 @@ def test_a_healthy_server_in_bfloat16_serves(tmp_path: Path) -> None:
             server.is_packed = True  # with nothing but the scores to go by, that is too much
             with pytest.raises(EngineError, match=r"0\.17 .* above 0\.01 .*1 of its parameters cannot be read"):
                 await w.train(1, 32)
+            assert w.engine.server_stats.num_hidden_parameters == 1
 
     run(scenario())
 

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ import httpx
 import pytest
 import torch
 from testkit import TESTKIT
+from testkit.ray_runs import warm_workers
 
 from agentgym.credit.compose import CreditConfig
 from agentgym.engine import SamplingParams
@@ -389,10 +390,11 @@ class serving:
 
 @pytest.mark.parametrize(("num_env_workers", "lost"), [(1, "engine"), (0, "vllm_servers")])
 def test_a_ray_cluster_starts_a_server_and_brings_it_the_weights_of_each_step(
-    num_env_workers: int, lost: str, tmp_path: Path
+    num_env_workers: int, lost: str, tmp_path: Path, warm_python: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Episodes are played by an env worker and an actor beside the server, or by the trainer itself."""
     pytest.importorskip("ray")
+    warm_workers(monkeypatch, warm_python)
     patience: dict[str, Any] = {f"{name}_s": START_TIMEOUT_S for name in ("start_timeout", "wait", "health_timeout")}
     cluster = ClusterConfig(
         address="local",
@@ -415,30 +417,17 @@ def test_a_ray_cluster_starts_a_server_and_brings_it_the_weights_of_each_step(
     assert rows[-1][f"{lost}/num_lost"] == 0
 
 
-def test_the_gpu_checks_with_servers_pass_on_a_cpu(tmp_path: Path) -> None:
-    script = Path(__file__).parents[2] / "benchmarks" / "gpu" / "check.py"
+def test_the_gpu_checks_with_servers_pass_on_a_cpu(tmp_path: Path, warm_run: Callable[..., str]) -> None:
     out = tmp_path / "check.json"
-    command = [sys.executable, str(script), "--device", "cpu", "--only", "servers", "real_model", "--out", str(out)]
-    subprocess.run(command, check=True, timeout=900, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    warm_run("benchmarks/gpu/check.py", "--device", "cpu", "--only", "servers", "real_model", "--out", out)
     checks = json.loads(out.read_text())["checks"]
     assert [len(check["rows"]) for check in checks.values()] == [6, 2]
     assert all(row["passed"] and not row["is_skipped"] for check in checks.values() for row in check["rows"])
 
 
-def test_the_benchmark_of_weights_measures_both_ways(tmp_path: Path) -> None:
-    script = Path(__file__).parents[2] / "benchmarks" / "weights" / "bench.py"
-    command = [
-        sys.executable,
-        str(script),
-        "--python",
-        PYTHON,
-        "--tiny",
-        "--updates",
-        "1",
-        "--out",
-        str(tmp_path / "w.json"),
-    ]
-    subprocess.run(command, check=True, timeout=600, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-    folder, lora = json.loads((tmp_path / "w.json").read_text())["rows"]
+def test_the_benchmark_of_weights_measures_both_ways(tmp_path: Path, warm_run: Callable[..., str]) -> None:
+    out = tmp_path / "w.json"
+    warm_run("benchmarks/weights/bench.py", "--python", PYTHON, "--tiny", "--updates", "1", "--out", out)
+    folder, lora = json.loads(out.read_text())["rows"]
     assert folder["bytes"] > lora["bytes"] > 0 and folder["num_trained"] == folder["num_parameters"]
     assert "| `lora` |" in (tmp_path / "w.md").read_text()

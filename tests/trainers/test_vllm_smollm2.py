@@ -16,7 +16,8 @@ import trl
 from testkit.own_tokenizers import SMOLLM2, folder, needs
 from testkit.smollm2 import IN_BFLOAT16
 
-from agentgym.api.policies import SamplingPlan, open_agents
+from agentgym.api.policies import open_agents
+from agentgym.evals.config import EvalConfig
 from agentgym.ports import free_port
 from agentgym.registry import make
 from agentgym.rollout.agent import MakeAgent
@@ -39,7 +40,7 @@ pytestmark = [
 ]
 MAX_GAP = 1e-4
 NUM_TASKS = 4
-GREEDY = SamplingPlan(temperature=0.0, max_new_tokens=24, max_context_tokens=1024)
+GREEDY = EvalConfig(temperature=0.0, max_new_tokens=24, max_context_tokens=1024)
 ENV = {"size": 3, "max_turns": 3}
 
 

@@ -54,7 +54,7 @@ def idle_settings(config: TrainConfig) -> tuple[str, ...]:
         (reads_values, "critic", config.critic, (), "an estimator that has a critic"),
         (bool(sft.runs or sft.teacher), "sft", sft, ("keep",), "sft.runs or sft.teacher"),
         (sft.mix.weight > 0, "sft.mix", sft.mix, ("schedule", "batch_size"), "sft.mix.weight above 0"),
-        (bool(config.envs), "mixture", config.mixture, (), "envs"),
+        (config.is_mixture, "mixture", config.mixture, (), "envs"),
         (
             not pairs,
             "loss",

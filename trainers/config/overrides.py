@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from agentgym.canonical import read_json, shell_word
 from agentgym.errors import ConfigError, CorruptDataError, UnknownNameError, UsageError, unknown_name
@@ -88,8 +88,40 @@ def _changed(config: TrainConfig, changes: Iterable[tuple[str, object]]) -> Trai
     tree = to_dict(config)
     for path, value in changes:
         keys = path.split(".")
-        _set(tree, keys, _filled(TrainConfig, keys, value), path)
+        is_free = _make_way(tree, TrainConfig, keys)
+        _set(tree, keys, _filled(TrainConfig, keys, value), path, is_free=is_free)
     return from_dict(tree)
+
+
+def _make_way(tree: dict[str, Any], kind: Any, keys: Sequence[str]) -> bool:
+    """Add what a path leads through and users name: a role, or a group of a mapping's keys. Return True if it is free.
+
+    A path is free below a mapping of any values, which is checked by what reads it: the environment, the chat template.
+    """
+    node: Any = tree
+    for at, key in enumerate(keys):
+        if get_origin(kind) is Mapping:
+            kind = get_args(kind)[1]
+            if not dataclasses.is_dataclass(kind):
+                return _open_groups(node, keys[at:-1])
+            if at < len(keys) - 1:
+                made: Any = kind
+                node = node.setdefault(key, dataclasses.asdict(made()))
+            continue
+        if not dataclasses.is_dataclass(kind) or not isinstance(node, dict) or key not in node:
+            return False
+        kind = get_type_hints(kind, include_extras=True).get(key)
+        node = node[key]
+    return False
+
+
+def _open_groups(node: Any, keys: Sequence[str]) -> bool:
+    """Add groups of keys to free ones; return False if one is a value, which has no keys below it."""
+    for key in keys:
+        node = node.setdefault(key, {})
+        if not isinstance(node, dict):
+            return False
+    return True
 
 
 def _filled(kind: Any, keys: Sequence[str], value: object) -> object:
@@ -101,13 +133,19 @@ def _filled(kind: Any, keys: Sequence[str], value: object) -> object:
     for extra in getattr(kind, "__metadata__", ()):
         if isinstance(extra, ByKind) and not keys:
             return extra.filled(value)
+    if get_origin(kind) is Mapping and keys:
+        return _filled(get_args(kind)[1], keys[1:], value)
+    if get_origin(kind) is Mapping and isinstance(value, Mapping):
+        return {name: _filled(get_args(kind)[1], [], one) for name, one in value.items()}
     if not dataclasses.is_dataclass(kind):  # free keys, or one of several types
         return value
     hints = get_type_hints(kind, include_extras=True)
     if keys:
         return _filled(hints.get(keys[0]), keys[1:], value)
-    if not isinstance(value, Mapping):
-        return value
+    return _with_defaults(kind, hints, value) if isinstance(value, Mapping) else value
+
+
+def _with_defaults(kind: Any, hints: Mapping[str, Any], given: Mapping[str, object]) -> dict[str, object]:
     filled: dict[str, object] = {}
     for field in dataclasses.fields(kind):
         if field.default_factory is not dataclasses.MISSING:
@@ -116,12 +154,12 @@ def _filled(kind: Any, keys: Sequence[str], value: object) -> object:
             filled[field.name] = dataclasses.asdict(made) if is_group else made
         elif field.default is not dataclasses.MISSING:
             filled[field.name] = field.default
-    return filled | {name: _filled(hints.get(name), [], each) for name, each in value.items()}
+    return filled | {name: _filled(hints.get(name), [], each) for name, each in given.items()}
 
 
 def to_dict(config: TrainConfig) -> dict[str, Any]:
-    """Return the configuration as plain nested dicts."""
-    return dataclasses.asdict(config)
+    """Return the configuration as plain nested dicts; ``envs`` is empty in a run on one environment."""
+    return dataclasses.asdict(config) | ({} if config.is_mixture else {"envs": ()})
 
 
 def from_dict(tree: Mapping[str, object], *, ignores_unknown: bool = False) -> TrainConfig:
@@ -180,7 +218,7 @@ def _endings(tree: Mapping[str, Any], path: str, above: str = "") -> list[str]:
     return sorted(found, key=lambda one: (one.count("."), one))[:3]
 
 
-def _set(tree: dict[str, object], keys: list[str], value: object, path: str) -> None:
+def _set(tree: dict[str, object], keys: list[str], value: object, path: str, *, is_free: bool) -> None:
     *parents, last = keys
     node: Any = tree
     if keys[0] not in tree and (near := _endings(tree, path)):
@@ -191,8 +229,6 @@ def _set(tree: dict[str, object], keys: list[str], value: object, path: str) -> 
         node = node[key]
         if not isinstance(node, dict):
             raise ConfigError(f"{path}: {'.'.join(parents[: depth + 1])} is a value and has no keys below it")
-    # checked by the environment, the chat template and the harness
-    is_free = parents[-1:] in (["kwargs"], ["template_args"]) or parents == ["harness", "options"]
     if last not in node and not is_free:
         own = ".".join([*parents, "kwargs", last])
         hint = f"arguments of the environment are set as {own}" if "kwargs" in node else ""

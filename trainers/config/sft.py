@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from agentgym.engine import ENDPOINT
 from agentgym.errors import ConfigError
 from agentgym.settings import Count, Fraction, Natural, NonNegative, Settings, check_ranges
 from agentgym.trainers.models.optimizer import OptimizerConfig
+from agentgym.types.messages import Role
 
-LossRole = Literal["system", "user", "assistant", "tool"]
+LossRole = Role
 Keep = Literal["all", "success", "best"]
-ENDPOINT = "openai:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

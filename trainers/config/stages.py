@@ -55,7 +55,7 @@ class CriticConfig(Settings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvalConfig(Settings):
+class RunEvalConfig(Settings):
     """Evaluation before and after RL, on held-out tasks."""
 
     num_episodes: Count = 200
@@ -82,3 +82,7 @@ class EvalConfig(Settings):
         for name in ("keep_best", "patience"):
             if getattr(self, name) and not self.every:
                 raise ConfigError(f"eval.{name} compares evaluations during RL: set eval.every above 0, too")
+
+
+EvalConfig = RunEvalConfig
+"""The name by which scripts import the settings; all options of ``agentgym eval`` are another class of this name."""

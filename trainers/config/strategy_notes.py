@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from agentgym.rollout.strategies.defaults import OrderOptions
-
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
 
@@ -38,7 +36,7 @@ def strategy_notes(config: TrainConfig, num_tasks: int | None, max_turns: int | 
 
 def _without_visits(config: TrainConfig, num_tasks: int | None) -> Iterator[str]:
     strategy, num_groups = config.strategy, config.num_steps * config.groups_per_step
-    if num_tasks is None or num_groups > num_tasks or strategy.probe or not isinstance(strategy.tasks, OrderOptions):
+    if num_tasks is None or num_groups > num_tasks or strategy.probe or strategy.tasks.kind != "order":
         return
     for family, acts in (
         ("budget", strategy.rule("budget").reads("rates") and strategy.budget.kind != "even"),

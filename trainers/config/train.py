@@ -20,15 +20,16 @@ from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.mixture import MixtureConfig
 from agentgym.rollout.strategies.config import StrategyConfig
-from agentgym.settings import Count, Natural, Settings, check_ranges, checked
+from agentgym.settings import Count, Natural, NonNegative, Settings, check_ranges, checked
 from agentgym.trainers.config.cluster import ClusterConfig
 from agentgym.trainers.config.columns import ColumnsConfig
 from agentgym.trainers.config.combinations import check_combinations
 from agentgym.trainers.config.idle import idle_settings
 from agentgym.trainers.config.pipeline import PipelineConfig
+from agentgym.trainers.config.roles import POLICY, RoleConfig, check_roles, for_role
 from agentgym.trainers.config.schedules import check_schedules
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.stages import CriticConfig, EnvConfig, EvalConfig
+from agentgym.trainers.config.stages import CriticConfig, EnvConfig, EvalConfig, RunEvalConfig
 from agentgym.trainers.distributed.config import RanksConfig
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.judges.config import RUBRIC, JudgeConfig
@@ -46,7 +47,7 @@ OF_SFT = ("num_demos", "noise", "keep", "without_oracle")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MixedEnv:
+class MixedEnv(EnvConfig):
     """One environment of a mixture. Its ``credit``, ``group`` and so on override single values of the run's.
 
     Example:
@@ -54,17 +55,12 @@ class MixedEnv:
         'wikiworld'
     """
 
-    id: str
-    """Registered id, ``module:Id`` or ``file.py:Id``."""
     name: str = ""
     """Name in metrics and folders; by default derived from the id."""
-    weight: float = 1.0
+    weight: NonNegative = 1.0
     """Share of the groups, relative to the weights of the other environments."""
-    final_weight: float | None = None
+    final_weight: NonNegative | None = None
     """Weight at the last step; the weight changes linearly towards it. None keeps it constant."""
-    kwargs: Mapping[str, object] = field(default_factory=dict)
-    num_train_tasks: int = 0
-    """Number of training tasks to use, the first of the split, over and over; 0 uses all."""
     credit: Mapping[str, object] = field(default_factory=dict)
     group: Mapping[str, object] = field(default_factory=dict)
     context: Mapping[str, object] = field(default_factory=dict)
@@ -81,8 +77,7 @@ class MixedEnv:
             object.__setattr__(self, "name", _name_of(self.id))
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", self.name):
             raise ConfigError(f"envs: name {self.name!r} must be letters, digits, '_', '.' and '-'")
-        if self.weight < 0 or (self.final_weight is not None and self.final_weight < 0):
-            raise ConfigError(f"envs: the weights of {self.name} must be at least 0")
+        check_ranges(self, f"envs.{self.name}.")
         if other := sorted(set(self.sft) - set(OF_SFT)):
             raise ConfigError(f"envs.{self.name}.sft.{other[0]}: an environment sets {', '.join(OF_SFT)} alone")
 
@@ -97,6 +92,14 @@ class MixedEnv:
             return self.weight
         done = min(step, num_steps - 1) / (num_steps - 1)
         return self.weight + (self.final_weight - self.weight) * done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnlyEnv(MixedEnv):
+    """The environment of a run on one, which ``env`` sets. It has no name, and the run's values are its own."""
+
+    def __post_init__(self) -> None:
+        pass
 
 
 def check_mixture(envs: Sequence[MixedEnv]) -> None:
@@ -128,8 +131,9 @@ class TrainConfig(Settings):
 
     recipe: str
     env: EnvConfig
+    """The environment of a run on one."""
     envs: tuple[MixedEnv, ...] = ()
-    """Several environments to train on, instead of ``env``."""
+    """The environments to train on. Without several, that of ``env`` is the only one (:class:`OnlyEnv`)."""
     mixture: MixtureConfig = MixtureConfig()
     """Shares of the environments of ``envs`` in a step's groups."""
     seed: int = 0
@@ -148,6 +152,8 @@ class TrainConfig(Settings):
     """An agent program that runs the episodes instead of agentgym's own loop."""
     strategy: StrategyConfig = StrategyConfig()
     """The choice of tasks, the sizes of their groups, and the lengths of their episodes."""
+    roles: Mapping[str, RoleConfig] = field(default_factory=dict)
+    """Models that play sub-agents or players of the environments, by the name of their role."""
     judge: JudgeConfig = JudgeConfig()
     """A model that grades episodes; the grade is part of their reward."""
     engine: EngineConfig = EngineConfig()
@@ -164,7 +170,7 @@ class TrainConfig(Settings):
     schedules: tuple[Mapping[str, Any], ...] = ()
     """Numbers that change over the steps of RL, each with ``key``, ``from``, ``to``, ``steps`` and ``form``
     (:mod:`agentgym.trainers.config.schedules`). They hold in every environment, and not in evaluations."""
-    eval: EvalConfig = EvalConfig()
+    eval: RunEvalConfig = RunEvalConfig()
     checkpoint_every: Count = 20
     """Steps between checkpoints; :attr:`sft.checkpoint_every <agentgym.trainers.config.sft.SftConfig>` sets the warm
     start's."""
@@ -179,10 +185,20 @@ class TrainConfig(Settings):
         check_ranges(self)
         check_ranges(self.env, "env.")
         check_combinations(self)
+        if not self.is_mixture:
+            env = self.env
+            only = OnlyEnv(id=env.id, kwargs=env.kwargs, num_train_tasks=env.num_train_tasks)
+            object.__setattr__(self, "envs", (only,))
         check_mixture(self.envs)
         for env in self.envs:
             self._check_shared(env, self.for_env(env))
         check_schedules(self)
+        check_roles(self)
+
+    @property
+    def is_mixture(self) -> bool:
+        """True if ``envs`` names the environments, and False if ``env`` does."""
+        return bool(self.envs) and not isinstance(self.envs[0], OnlyEnv)
 
     def for_env(self, env: MixedEnv) -> TrainConfig:
         """Return the configuration with the overrides of one environment of a mixture.
@@ -190,6 +206,8 @@ class TrainConfig(Settings):
         Raises:
             ConfigError: a value is wrong, or does not fit the others; the message names the environment.
         """
+        if isinstance(env, OnlyEnv):
+            return self
         own: dict[str, Any] = {}
         for part, changes in env.changes.items():
             where = f"envs.{env.name}.{part}"
@@ -202,6 +220,19 @@ class TrainConfig(Settings):
             return replace(self, env=alone, envs=(), **own)
         except ConfigError as error:
             raise ConfigError(f"envs.{env.name}: {error}") from error
+
+    def for_role(self, name: str) -> TrainConfig:
+        """Return the configuration by which a trained role is sampled from and trained.
+
+        Raises:
+            ConfigError: a value is wrong, or does not fit the others; the message names the role.
+        """
+        return for_role(self, name)
+
+    @property
+    def parts_of_roles(self) -> frozenset[str]:
+        """Names of the sub-agents and players that roles play; ``opponent`` may be among them."""
+        return frozenset(part for name, role in self.roles.items() if name != POLICY for part in role.parts(name))
 
     def _check_shared(self, env: MixedEnv, own: TrainConfig) -> None:
         """Check that an environment does not override values that must be equal in all, such as those of the loss."""
@@ -221,7 +252,7 @@ class TrainConfig(Settings):
     @property
     def by_env(self) -> dict[str, TrainConfig]:
         """The configuration of each environment by its name. A run on one environment has itself under ``""``."""
-        return {env.name: self.for_env(env) for env in self.envs} or {"": self}
+        return {env.name: self.for_env(env) for env in self.envs}
 
     def findings(self) -> rules.Findings:
         """Return the composition rules that credit, loss and sampling break together."""
@@ -255,6 +286,11 @@ class TrainConfig(Settings):
     def needs_no_second_model(self) -> bool:
         """True if the reference of the KL penalty is the policy itself with the adapters it had before RL."""
         return self.model.lora.rank > 0
+
+    @property
+    def takes_images(self) -> bool:
+        """True if the engine gets images: the embedded one, in the process that renders the prompts."""
+        return self.engine.traits.is_embedded and not self.cluster.plays
 
     @property
     def starts_servers(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 
 import numpy as np
 import torch
@@ -13,10 +14,16 @@ from agentgym.credit.compose import CreditResult
 from agentgym.credit.table import Floats
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.train import CriticConfig
-from agentgym.trainers.critics.critic import ReadingPlan, ValueNetwork, optimizer_step, read_values
+from agentgym.trainers.critics.critic import (
+    Critic,
+    ValueNetwork,
+    after_turns,
+    before_turns,
+    optimizer_step,
+    read_values,
+)
 from agentgym.trainers.data.outline import RemoteValues, tokens_of
-from agentgym.trainers.distributed.sharding import load_optimizer, own_part, parameters_of, ranks_of
-from agentgym.trainers.scoring.hidden import ReadRow
+from agentgym.trainers.distributed.sharding import own_part, parameters_of, ranks_of
 from agentgym.trainers.types import CausalLM, StateDict
 from agentgym.types import Trajectory, TrajectoryGroup
 
@@ -44,11 +51,11 @@ class StoredTrajectory:
         return replace(self, windows=tuple(RemoteValues(len(window)) for window in self.windows))
 
     @property
-    def rows(self) -> list[ReadRow]:
-        return [ReadRow(window, at) for window, at in zip(self.windows, self.at, strict=True)]
+    def rows(self) -> list[tuple[Sequence[int], Sequence[int]]]:
+        return list(zip(self.windows, self.at, strict=True))
 
 
-class TwinCritic:
+class TwinCritic(Critic):
     """Two critics of turns with a target network, after ArCHer.
 
     ``Q(s_t, a_t)`` regresses on ``r_t + gamma V'(s_{t+1})`` and ``V(s_t)`` on ``Q'(s_t, a_t)``. Primes mark the target
@@ -62,16 +69,15 @@ class TwinCritic:
     """
 
     def __init__(self, policy: CausalLM, config: CriticConfig, *, gamma: float, seed: int) -> None:
-        self._policy, self._config, self._gamma, self._seed = policy, config, gamma, seed
-        self._network = ValueNetwork(policy, config, NUM_VALUES, seed)
+        super().__init__(policy, config, seed=seed, num_values=NUM_VALUES)
+        self._gamma, self._seed = gamma, seed
         self._target = ValueNetwork(policy, config, NUM_VALUES, seed)  # begins equal
-        self.optimizer = self._network.make_optimizer(config)
         self._episodes: list[StoredTrajectory] = []
         self._num_updates = 0
 
     def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         rows = [row for episode in _episodes(groups) for row in _episode(episode, ()).rows]
-        reading = ReadingPlan.of(rows, self._policy, self._config.tokens_per_microbatch)
+        reading = self._reading(rows)
         values = _by_turn(read_values(self._target, self._policy, reading))
         return {"q_value": values[:, 1, :2], "value": values[:, 0, 2:].min(axis=1)}
 
@@ -98,10 +104,8 @@ class TwinCritic:
         }
 
     def state_dict(self) -> StateDict:
-        return {
-            "network": self._network.own_state(),
+        return super().state_dict() | {
             "target": self._target.own_state(),
-            "optimizer": self.optimizer.state_dict(),
             "num_updates": self._num_updates,
             "episodes": [asdict(episode) for episode in self._whole_episodes()],
         }
@@ -112,9 +116,8 @@ class TwinCritic:
         return [every[at] for at in range(len(self._episodes))]
 
     def load_state_dict(self, state: StateDict) -> None:
-        self._network.load_state_dict(state["network"], strict=False)
+        super().load_state_dict(state)
         self._target.load_state_dict(state["target"], strict=False)
-        load_optimizer(self.optimizer, state["optimizer"])
         self._num_updates = state["num_updates"]
         ranks, episodes = ranks_of(self._policy), [StoredTrajectory(**row) for row in state["episodes"]]
         self._episodes = [
@@ -124,19 +127,18 @@ class TwinCritic:
     def _update(self, episodes: Sequence[StoredTrajectory]) -> tuple[float, float, float]:
         """Make one optimizer step and move the target; return the losses of Q and V and the gradient norm."""
         rows = [row for episode in episodes for row in episode.rows]
-        reading = ReadingPlan.of(rows, self._policy, self._config.tokens_per_microbatch)
+        reading = self._reading(rows)
         targets = torch.tensor(
             self._targets(episodes, _by_turn(read_values(self._target, self._policy, reading))),
             dtype=torch.float32,
             device=next(self._network.head.parameters()).device,
         )
-        ends = np.cumsum([len(row.at) // 2 for row in rows]).tolist()
-        turns_of = [range(end - len(row.at) // 2, end) for row, end in zip(rows, ends, strict=True)]
         self.optimizer.zero_grad()
         q_loss = v_loss = 0.0
-        for (number, scale), some in zip(reading.share, reading.rows, strict=True):
-            turns = [turn for index in reading.batches[number] for turn in turns_of[index]]
-            values = self._network(self._network.inputs(self._policy, some)).reshape(-1, 2, NUM_VALUES)
+        for index, scale in reading.share:
+            batch = reading.batches[index]
+            turns = batch["place"][::2].to(targets.device) // 2  # two places per turn
+            values = self._network(self._network.inputs(self._policy, batch)).reshape(-1, 2, NUM_VALUES)
             of_q = _half_square(values[:, 1, :2] - targets[turns, :2]) / len(targets)
             of_v = _half_square(values[:, 0, 2:] - targets[turns, 2:]) / len(targets)
             ((of_q + of_v) * scale).backward()  # type: ignore[no-untyped-call]
@@ -177,12 +179,7 @@ def _episodes(groups: Sequence[TrajectoryGroup]) -> list[Trajectory]:
 
 
 def _episode(trajectory: Trajectory, rewards: tuple[float, ...]) -> StoredTrajectory:
-    places = []
-    for segment in trajectory.segments:
-        at, end = [], 0
-        for turn in segment.turns:
-            start = end + len(turn.prompt_ids)
-            end = start + len(turn.completion.token_ids)
-            at += [start - 1, end - 1]
-        places.append(tuple(at))
-    return StoredTrajectory(tuple(tokens_of(segment) for segment in trajectory.segments), tuple(places), rewards)
+    segments = trajectory.segments
+    turns = [zip(before_turns(segment), after_turns(segment), strict=True) for segment in segments]
+    places = tuple(tuple(chain.from_iterable(own)) for own in turns)
+    return StoredTrajectory(tuple(tokens_of(segment) for segment in segments), places, rewards)

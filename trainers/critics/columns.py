@@ -6,7 +6,7 @@ Each column is computed only if the credit configuration reads it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,13 @@ from agentgym.trainers.critics.archer import TwinCritic
 from agentgym.trainers.critics.critic import Critic, ValueCritic
 from agentgym.trainers.critics.progress import ProgressEstimator
 from agentgym.trainers.data.outline import GroupMetadata
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import ranks_of
 from agentgym.trainers.scoring.answers import check_scoring, score_answers
-from agentgym.trainers.scoring.tokens import ScoreRequest, sampled_positions, score, segments_of
+from agentgym.trainers.scoring.tokens import sampled_row, score, segments_of
 from agentgym.trainers.types import CausalLM, StateDict
-from agentgym.types import Trajectory, TrajectoryGroup
+from agentgym.types import TrajectoryGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class ColumnMaker:
         segments = segments_of(groups)
         scores = score(
             self._model,
-            [ScoreRequest.about(segment.token_ids, sampled_positions(segment)) for segment in segments],
+            [sampled_row(segment) for segment in segments],
             temperature=temperature,
             tokens_per_microbatch=self._config.columns.tokens_per_microbatch,
         )
@@ -185,16 +186,6 @@ def turn_means(of_token: Floats, num_tokens: Sequence[int]) -> Floats:
 # ------------------------------------ SPO's drift: the change of the policy on each task since the task's last rollout
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
-    """An earlier context window, with the trainer's log-probabilities of its sampled tokens at that time."""
-
-    token_ids: tuple[int, ...]
-    at: tuple[int, ...]
-    """Positions of the sampled tokens."""
-    logprobs: tuple[float, ...]
-
-
 class DriftMeter:
     """A store of the last response to each task; it measures ``mean |log-prob then - log-prob now|`` over its tokens.
 
@@ -211,8 +202,8 @@ class DriftMeter:
 
     def __init__(self, max_tasks: int, ranks: Ranks = Ranks()) -> None:  # noqa: B008  (frozen)
         self._max_tasks, self._ranks = max_tasks, ranks
-        self._last: dict[str, tuple[Response, ...] | None] = {}
-        """The last response to each task, None if another rank has it."""
+        self._last: dict[str, tuple[Row, ...] | None] = {}
+        """The last response to each task with its ``logprob`` at that time, None if another rank has it."""
 
     def measure(
         self, model: CausalLM, groups: Sequence[TrajectoryGroup], *, temperature: float, tokens_per_microbatch: int
@@ -220,8 +211,8 @@ class DriftMeter:
         """Return the drift under the current weights for each task of the groups that has a stored response, by key."""
         known = [key for key in dict.fromkeys(task_keys(groups)) if key in self._last]
         here = {key: then for key in known if (then := self._last[key]) is not None}
-        questions = [ScoreRequest.about(each.token_ids, each.at) for then in here.values() for each in then]
-        scores = iter(score(model, questions, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch))
+        rows = [row for then in here.values() for row in then]
+        scores = iter(score(model, rows, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch))
         own = {key: _mean_change([(each, next(scores).logprobs) for each in then]) for key, then in here.items()}
         every = {key: change for of_rank in self._ranks.gathered(own) for key, change in of_rank.items()}
         return {key: every[key] for key in known}
@@ -230,19 +221,19 @@ class DriftMeter:
         self, model: CausalLM, groups: Sequence[TrajectoryGroup], *, temperature: float, tokens_per_microbatch: int
     ) -> None:
         """Store the groups' responses, with their log-probabilities under the current weights."""
-        spoken: dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]] | None] = {}
+        spoken: dict[str, list[Row] | None] = {}
         for key, group in zip(task_keys(groups), groups, strict=True):
             first = next((member for member in group.valid if member.turns), None)
             if first is not None:
                 spoken.pop(key, None)
-                spoken[key] = None if isinstance(group, GroupMetadata) else _windows(first)
-        questions = [ScoreRequest.about(*window) for windows in spoken.values() for window in windows or ()]
-        scores = iter(score(model, questions, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch))
-        for key, windows in spoken.items():
+                is_here = not isinstance(group, GroupMetadata)
+                spoken[key] = [sampled_row(segment) for segment in first.segments] if is_here else None
+        rows = [row for own in spoken.values() for row in own or ()]
+        scores = iter(score(model, rows, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch))
+        for key, own in spoken.items():
             self._last.pop(key, None)
-            self._last[key] = None
-            if windows is not None:
-                self._last[key] = tuple(Response(ids, at, tuple(next(scores).logprobs.tolist())) for ids, at in windows)
+            known = None if own is None else [replace(row, columns={"logprob": next(scores).logprobs}) for row in own]
+            self._last[key] = None if known is None else tuple(known)
         for key in list(self._last)[: max(0, len(self._last) - self._max_tasks)]:
             del self._last[key]
 
@@ -250,12 +241,29 @@ class DriftMeter:
         """Return plain dicts, lists and numbers: the responses of all ranks."""
         here = {key: then for key, then in self._last.items() if then is not None}
         every = {key: then for of_rank in self._ranks.gathered(here) for key, then in of_rank.items()}
-        return {key: [asdict(each) for each in every[key]] for key in self._last}
+        return {
+            key: [
+                {
+                    "token_ids": row.token_ids,
+                    "at": tuple(row.positions.tolist()),
+                    "logprobs": tuple(row.columns["logprob"].tolist()),
+                }
+                for row in every[key]
+            ]
+            for key in self._last
+        }
 
     def load_state_dict(self, state: StateDict) -> None:
         """Continue from what :meth:`state_dict` returned."""
         self._last = {
-            key: tuple(Response(**{name: tuple(values) for name, values in row.items()}) for row in rows)
+            key: tuple(
+                Row(
+                    token_ids=tuple(row["token_ids"]),
+                    positions=np.array(row["at"], np.int64),
+                    columns={"logprob": np.array(row["logprobs"], np.float64)},
+                )
+                for row in rows
+            )
             if at % self._ranks.count == self._ranks.rank
             else None
             for at, (key, rows) in enumerate(state.items())
@@ -281,11 +289,6 @@ def per_turn(groups: Sequence[TrajectoryGroup], of_task: Mapping[str, float]) ->
     )
 
 
-def _windows(trajectory: Trajectory) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return the tokens and the positions of sampled tokens of each context window."""
-    return [(segment.token_ids, sampled_positions(segment)) for segment in trajectory.segments]
-
-
-def _mean_change(pairs: Sequence[tuple[Response, Floats]]) -> float:
-    changes = np.concatenate([np.abs(np.array(then.logprobs) - now) for then, now in pairs])
+def _mean_change(pairs: Sequence[tuple[Row, Floats]]) -> float:
+    changes = np.concatenate([np.abs(then.columns["logprob"] - now) for then, now in pairs])
     return float(changes.mean()) if len(changes) else 0.0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,11 +13,11 @@ from torch.distributed.fsdp import FSDPModule
 from agentgym.credit.compose import CreditResult
 from agentgym.credit.table import Bools, Floats
 from agentgym.trainers.config.train import CriticConfig
-from agentgym.trainers.data.outline import RemoteValues, tokens_of
-from agentgym.trainers.data.plan import of_similar_length
+from agentgym.trainers.data.batch import Batch
+from agentgym.trainers.data.outline import tokens_of
+from agentgym.trainers.data.row import Row
+from agentgym.trainers.data.spread import RankBatches, RankRows
 from agentgym.trainers.distributed.clipping import clipped_norm
-from agentgym.trainers.distributed.deal import dealt
-from agentgym.trainers.distributed.ranks import Share
 from agentgym.trainers.distributed.sharding import (
     copy_weights,
     give_memory,
@@ -33,39 +32,12 @@ from agentgym.trainers.distributed.sharding import (
 from agentgym.trainers.models.blocks import blocks_of, width_of
 from agentgym.trainers.models.head import frozen, trunk_of
 from agentgym.trainers.models.seeding import seeded_weights
-from agentgym.trainers.scoring.hidden import ReadRow, hidden_states
-from agentgym.trainers.scoring.tokens import sampled_positions, segments_of
+from agentgym.trainers.scoring.tokens import segments_of
 from agentgym.trainers.types import CausalLM, StateDict
 from agentgym.types import Segment, TrajectoryGroup
 
 BETAS, EPS = (0.9, 0.95), 1e-5
 FLAT = 1e-12
-
-
-class Critic(Protocol):
-    """Interface of a critic: it fills columns of the credit table, and learns from the targets that credit returns.
-
-    All ranks call its methods with the same groups. On other ranks than its own a group may be an outline.
-    """
-
-    optimizer: torch.optim.Optimizer
-    """The critic's optimizer; its state is ``optimizer`` in :meth:`state_dict`."""
-
-    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
-        """Return columns over the turns or sampled tokens of valid trajectories."""
-        ...
-
-    def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
-        """Train on a step's rollouts and return metrics. Call :meth:`columns` with the same groups before."""
-        ...
-
-    def state_dict(self) -> StateDict:
-        """Return the state for a checkpoint."""
-        ...
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Continue from what :meth:`state_dict` returned."""
-        ...
 
 
 class ValueNetwork(torch.nn.Module):
@@ -101,18 +73,18 @@ class ValueNetwork(torch.nn.Module):
         """Return the state for a checkpoint, without weights that are the policy's."""
         return {name: value for name, value in self.state_dict().items() if name not in self._shared}
 
-    def inputs(self, policy: CausalLM, rows: Sequence[ReadRow]) -> Tensor | Sequence[ReadRow]:
+    def inputs(self, policy: CausalLM, batch: Batch) -> Tensor | Batch:
         """Return the input of :meth:`forward`: the rows, or the policy's states at their positions (no gradient)."""
         if self.trunk is not None:
-            return rows
+            return batch
         with frozen(policy):
-            return run_whole(policy, lambda whole: hidden_states(trunk_of(whole), rows))
+            return run_whole(policy, lambda whole: batch.states(trunk_of(whole)))
 
-    def forward(self, inputs: Tensor | Sequence[ReadRow]) -> Tensor:
+    def forward(self, inputs: Tensor | Batch) -> Tensor:
         """Return the values ``[n, num_values]`` at the rows' positions, or of the states ``[n, hidden]``."""
         if not isinstance(inputs, Tensor):
             assert self.trunk is not None
-            inputs = hidden_states(self.trunk, inputs)
+            inputs = inputs.states(self.trunk)
         values: Tensor = self.head(inputs.float())
         return values
 
@@ -122,46 +94,22 @@ class ValueNetwork(torch.nn.Module):
         return torch.optim.AdamW(trained, lr=config.lr, betas=BETAS, eps=EPS, weight_decay=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingPlan:
-    """Micro-batches of rows, which all ranks plan alike; each rank has the tokens of its share."""
-
-    num_rows: int
-    batches: list[list[int]]
-    """Indices of the rows of every micro-batch."""
-    share: Share
-    """This rank's share of the micro-batches."""
-    rows: list[list[ReadRow]]
-    """The rows of the micro-batches of the share."""
-
-    @classmethod
-    def of(cls, rows: Sequence[ReadRow], policy: CausalLM, tokens_per_microbatch: int) -> ReadingPlan:
-        """Plan the micro-batches, and receive tokens from the ranks that have them. All ranks must call this.
-
-        Args:
-            rows: all rows, in the same order on all ranks. Tokens of another rank are ``RemoteValues``.
-        """
-        ranks, batches = ranks_of(policy), of_similar_length([row.num_tokens for row in rows], tokens_per_microbatch)
-        held = {index: row for index, row in enumerate(rows) if not isinstance(row.token_ids, RemoteValues)}
-        return cls(len(rows), batches, ranks.share(len(batches)), dealt(ranks, held, batches))
-
-
-def read_values(network: ValueNetwork, policy: CausalLM, reading: ReadingPlan) -> Floats:
+def read_values(network: ValueNetwork, policy: CausalLM, reading: RankBatches) -> Floats:
     """Return the values ``[n, num_values]`` at the rows' positions, row by row, without gradients.
 
     Each rank computes its share of the rows and receives the values of all.
     """
     made = []
     with frozen(network):
-        for rows in reading.rows:
-            values = network(network.inputs(policy, rows)).cpu()
-            made.append(values.split([len(row.at) for row in rows]))
+        for index, _ in reading.share:
+            batch = reading.batches[index]
+            made.append(batch.split(network(network.inputs(policy, batch)).cpu()))
     found: dict[int, Tensor] = {}
-    joined = ranks_of(policy).joined(made, len(reading.batches))
-    for batch, of_rows in zip(reading.batches, joined, strict=True):
-        found |= zip(batch, of_rows, strict=True)
+    joined = ranks_of(policy).joined(made, len(reading.plan.batches))
+    for planned, of_rows in zip(reading.plan.batches, joined, strict=True):
+        found |= zip(planned.rows, of_rows, strict=True)
     none = np.empty((0, network.num_values))
-    return np.concatenate([none, *(found[index].double().numpy() for index in range(reading.num_rows))])
+    return np.concatenate([none, *(found[row].double().numpy() for row in range(len(reading.plan.rows)))])
 
 
 def value_loss(value: Tensor, old: Tensor, target: Tensor, clip: float) -> Tensor:
@@ -194,17 +142,63 @@ def optimizer_step(network: ValueNetwork, optimizer: torch.optim.Optimizer, max_
     return norm
 
 
-class ValueCritic:
+class Critic(ABC):
+    """A network that fills columns of the credit table, and learns from the targets that credit returns.
+
+    All ranks call its methods with the same groups. On other ranks than its own a group may be an outline.
+    """
+
+    def __init__(self, policy: CausalLM, config: CriticConfig, *, seed: int, num_values: int = 1) -> None:
+        self._policy, self._config = policy, config
+        self._network = ValueNetwork(policy, config, num_values, seed)
+        self.optimizer = self._network.make_optimizer(config)
+        """The critic's optimizer; its state is ``optimizer`` in :meth:`state_dict`."""
+
+    @abstractmethod
+    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
+        """Return columns over the turns or sampled tokens of valid trajectories."""
+
+    @abstractmethod
+    def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
+        """Train on a step's rollouts and return metrics. Call :meth:`columns` with the same groups before."""
+
+    def state_dict(self) -> StateDict:
+        """Return the state for a checkpoint."""
+        return {"network": self._network.own_state(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Continue from what :meth:`state_dict` returned."""
+        self._network.load_state_dict(state["network"], strict=False)
+        load_optimizer(self.optimizer, state["optimizer"])
+
+    def _reading(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> RankBatches:
+        """Plan the micro-batches of rows, and receive tokens from the ranks that have them. All ranks must call this.
+
+        The column ``place`` counts the states that are read over all rows.
+
+        Args:
+            rows: token ids, and the positions whose hidden states are read; the same on all ranks, except that tokens
+                of another rank are ``RemoteValues``.
+        """
+        ends = np.cumsum([len(at) for _, at in rows], dtype=np.int64).tolist()
+        known = [
+            Row(token_ids=ids, positions=1 + np.array(at, np.int64), columns={"place": np.arange(end - len(at), end)})
+            for (ids, at), end in zip(rows, ends, strict=True)
+        ]
+        ranks, device = ranks_of(self._policy), next(self._policy.parameters()).device
+        size = self._config.tokens_per_microbatch
+        return RankBatches.read(RankRows.known(known), ranks, device, tokens_per_microbatch=size)
+
+
+class ValueCritic(Critic):
     """The critic of GAE: one value before each sampled token, or one before each turn (at its last prompt token)."""
 
     def __init__(self, policy: CausalLM, config: CriticConfig, *, is_per_token: bool, seed: int) -> None:
-        self._policy, self._config, self._is_per_token = policy, config, is_per_token
-        self._network = ValueNetwork(policy, config, 1, seed)
-        self.optimizer = self._network.make_optimizer(config)
+        super().__init__(policy, config, seed=seed)
+        self._is_per_token = is_per_token
 
     def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
-        reading = ReadingPlan.of(self._rows(groups), self._policy, self._config.tokens_per_microbatch)
-        values = read_values(self._network, self._policy, reading)
+        values = read_values(self._network, self._policy, self._read(groups))
         return {"token_value" if self._is_per_token else "value": values[:, 0]}
 
     def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
@@ -217,7 +211,7 @@ class ValueCritic:
         assert old is not None
         if not is_kept.any():
             return {}
-        losses, norms = self._fit(self._rows(groups), old, target, is_kept)
+        losses, norms = self._fit(self._read(groups), old, target, is_kept)
         spread = float(target[is_kept].var())
         return {
             "critic_loss": losses[0],
@@ -227,38 +221,25 @@ class ValueCritic:
             "explained_variance": 1.0 - float((target - old)[is_kept].var()) / spread if spread > FLAT else 0.0,
         }
 
-    def state_dict(self) -> StateDict:
-        return {"network": self._network.own_state(), "optimizer": self.optimizer.state_dict()}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        self._network.load_state_dict(state["network"], strict=False)
-        load_optimizer(self.optimizer, state["optimizer"])
-
-    def _rows(self, groups: Sequence[TrajectoryGroup]) -> list[ReadRow]:
-        return [
-            ReadRow(tokens_of(segment), tuple(before_tokens(segment) if self._is_per_token else before_turns(segment)))
-            for segment in segments_of(groups)
-        ]
+    def _read(self, groups: Sequence[TrajectoryGroup]) -> RankBatches:
+        read = before_tokens if self._is_per_token else before_turns
+        return self._reading([(tokens_of(segment), list(read(segment))) for segment in segments_of(groups)])
 
     def _fit(
-        self, rows: Sequence[ReadRow], old: Floats, target: Floats, is_kept: Bools
+        self, reading: RankBatches, old: Floats, target: Floats, is_kept: Bools
     ) -> tuple[list[float], list[float]]:
         """Return loss and gradient norm of each update; every update uses all rows."""
         network, config, ranks = self._network, self._config, ranks_of(self._policy)
         device = next(network.head.parameters()).device
-        ends = np.cumsum([len(row.at) for row in rows]).tolist()
-        places = [list(range(end - len(row.at), end)) for row, end in zip(rows, ends, strict=True)]
         # The denominator counts all rows of the step, so that gradients do not depend on the micro-batches.
         columns = torch.tensor(np.stack([old, target, is_kept / is_kept.sum()]), dtype=torch.float32, device=device)
-        reading = ReadingPlan.of(rows, self._policy, config.tokens_per_microbatch)
-        inputs = [network.inputs(self._policy, some) for some in reading.rows]
+        inputs = [network.inputs(self._policy, reading.batches[index]) for index, _ in reading.share]
         losses, norms = [], []
         for _ in range(config.num_updates):
             self.optimizer.zero_grad()
             total = 0.0
-            for (number, scale), read in zip(reading.share, inputs, strict=True):
-                at = torch.tensor([at for index in reading.batches[number] for at in places[index]], device=device)
-                was, goal, weight = columns[:, at]
+            for (index, scale), read in zip(reading.share, inputs, strict=True):
+                was, goal, weight = columns[:, reading.batches[index]["place"].to(device)]
                 loss = (value_loss(network(read)[:, 0], was, goal, config.value_clip) * weight).sum()
                 (loss * scale).backward()
                 total += loss.item() if scale else 0.0
@@ -269,7 +250,7 @@ class ValueCritic:
 
 def before_tokens(segment: Segment) -> Iterator[int]:
     """Return the position before each sampled token, whose hidden state predicts the token."""
-    return (at - 1 for at in sampled_positions(segment))
+    return (at - 1 for at, is_sampled in enumerate(segment.loss_mask) if is_sampled)
 
 
 def before_turns(segment: Segment) -> Iterator[int]:

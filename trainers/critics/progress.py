@@ -11,16 +11,15 @@ import torch
 from agentgym.credit.compose import CreditResult
 from agentgym.credit.table import Floats
 from agentgym.trainers.config.train import CriticConfig
-from agentgym.trainers.critics.critic import ReadingPlan, ValueNetwork, after_turns, optimizer_step, read_values
+from agentgym.trainers.critics.critic import Critic, after_turns, optimizer_step, read_values
 from agentgym.trainers.data.outline import tokens_of
-from agentgym.trainers.distributed.sharding import load_optimizer
-from agentgym.trainers.scoring.hidden import ReadRow
+from agentgym.trainers.data.spread import RankBatches
 from agentgym.trainers.scoring.tokens import segments_of
 from agentgym.trainers.types import CausalLM, StateDict
 from agentgym.types import TrajectoryGroup
 
 
-class ProgressEstimator:
+class ProgressEstimator(Critic):
     """An estimator of each turn's contribution c_t, computed at the turn's last token from history and action.
 
     It minimises ``mean over episodes of (R - sum_t c_t)^2``, where R is the recorded return. It is fitted to the first
@@ -33,21 +32,18 @@ class ProgressEstimator:
     """
 
     def __init__(self, policy: CausalLM, config: CriticConfig, *, seed: int) -> None:
-        self._policy, self._config = policy, config
-        self._network = ValueNetwork(policy, config, 1, seed)
-        self.optimizer = self._network.make_optimizer(config)
+        super().__init__(policy, config, seed=seed)
         self._is_fitted = config.fit_updates == 0
 
     def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         """Return the column ``progress``, ``[N]`` over the turns of valid trajectories; fit the network before RL."""
         if not self._is_fitted:
-            self._fit(_Step.of(groups, self._policy, self._config.tokens_per_microbatch))
-        reading = ReadingPlan.of(_rows(groups), self._policy, self._config.tokens_per_microbatch)
-        return {"progress": read_values(self._network, self._policy, reading)[:, 0]}
+            self._fit(self._step(groups))
+        return {"progress": read_values(self._network, self._policy, self._read(groups))[:, 0]}
 
     def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
         """Train on the step's episodes; return the loss before and after the updates, and the gradient norm."""
-        step = _Step.of(groups, self._policy, self._config.tokens_per_microbatch)
+        step = self._step(groups)
         if not len(step.returns):
             return {}
         losses, norms = zip(*(self._update(step) for _ in range(self._config.num_updates)), strict=True)
@@ -67,17 +63,24 @@ class ProgressEstimator:
 
     def state_dict(self) -> StateDict:
         """Return the state for a checkpoint."""
-        return {
-            "network": self._network.own_state(),
-            "optimizer": self.optimizer.state_dict(),
-            "is_fitted": self._is_fitted,
-        }
+        return super().state_dict() | {"is_fitted": self._is_fitted}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Continue from what :meth:`state_dict` returned."""
-        self._network.load_state_dict(state["network"], strict=False)
-        load_optimizer(self.optimizer, state["optimizer"])
+        super().load_state_dict(state)
         self._is_fitted = bool(state.get("is_fitted", True))
+
+    def _step(self, groups: Sequence[TrajectoryGroup]) -> _Step:
+        """Plan the micro-batches of the episodes that have turns. All ranks must call this."""
+        episodes = [trajectory for group in groups for trajectory in group.valid if trajectory.turns]
+        return _Step(
+            reading=self._read(groups),
+            returns=np.array([sum(turn.reward for turn in episode.turns) for episode in episodes]),
+            episode_of_turn=np.repeat(np.arange(len(episodes)), [len(episode.turns) for episode in episodes]),
+        )
+
+    def _read(self, groups: Sequence[TrajectoryGroup]) -> RankBatches:
+        return self._reading([(tokens_of(segment), list(after_turns(segment))) for segment in segments_of(groups)])
 
     def _update(self, step: _Step) -> tuple[float, float]:
         """Make one optimizer step; return the loss before it and the gradient's norm."""
@@ -88,10 +91,10 @@ class ProgressEstimator:
         # 2 (sum c - R), the same for all its turns, so each turn's share can be added by itself.
         slope = torch.tensor(2 * gap[step.episode_of_turn] / len(step.returns), dtype=torch.float32)
         self.optimizer.zero_grad()
-        for (number, scale), some in zip(reading.share, reading.rows, strict=True):
-            at = [turn for index in reading.batches[number] for turn in step.turns[index]]
-            values = network(network.inputs(self._policy, some))[:, 0]
-            ((values * slope[at].to(values.device)).sum() * scale).backward()
+        for index, scale in reading.share:
+            batch = reading.batches[index]
+            values = network(network.inputs(self._policy, batch))[:, 0]
+            ((values * slope.to(values.device)[batch["place"]]).sum() * scale).backward()
         return float((gap**2).mean()), optimizer_step(network, self.optimizer, self._config.max_grad_norm)
 
 
@@ -99,26 +102,7 @@ class ProgressEstimator:
 class _Step:
     """The episodes of a step, as the estimator trains on them."""
 
-    reading: ReadingPlan
-    turns: list[range]
-    """The turns of each row, numbered over the step."""
+    reading: RankBatches
     returns: Floats
     """Recorded return of each episode: the shaper spa replaces the rewards of the credit table."""
     episode_of_turn: np.ndarray
-
-    @classmethod
-    def of(cls, groups: Sequence[TrajectoryGroup], policy: CausalLM, tokens_per_microbatch: int) -> _Step:
-        """Plan the micro-batches of the episodes that have turns. All ranks must call this."""
-        episodes = [trajectory for group in groups for trajectory in group.valid if trajectory.turns]
-        rows = _rows(groups)
-        ends = np.cumsum([len(row.at) for row in rows]).tolist()
-        return cls(
-            reading=ReadingPlan.of(rows, policy, tokens_per_microbatch),
-            turns=[range(end - len(row.at), end) for row, end in zip(rows, ends, strict=True)],
-            returns=np.array([sum(turn.reward for turn in episode.turns) for episode in episodes]),
-            episode_of_turn=np.repeat(np.arange(len(episodes)), [len(episode.turns) for episode in episodes]),
-        )
-
-
-def _rows(groups: Sequence[TrajectoryGroup]) -> list[ReadRow]:
-    return [ReadRow(tokens_of(segment), tuple(after_turns(segment))) for segment in segments_of(groups)]

@@ -1,4 +1,4 @@
-"""Build micro-batches of tensors from training rows, with loss weights that are normalised over the whole update.
+"""Build micro-batches of tensors from rows, with loss weights that are normalised over the whole update.
 
 The loss is a weighted sum over sampled tokens. The plan computes the weights from all rows of the update, so that
 gradients do not depend on how the rows are split into micro-batches, or on which rank computes them.
@@ -16,177 +16,147 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agentgym.credit.table import Floats, Ints
+from agentgym.errors import ConfigError
 from agentgym.trainers.data.columns import COLUMNS
-from agentgym.trainers.data.layout import Layout, lay_out
-from agentgym.trainers.data.plan import BatchPlan, RowOutline, Unit, plan_batches
-from agentgym.trainers.data.samples import TrainingSample
-from agentgym.trainers.kinds import LayoutKind
+from agentgym.trainers.data.layout import PAD_ID, Layout, hidden_states, lay_out
+from agentgym.trainers.data.plan import BatchPlan, RowOutline, plan_batches
+from agentgym.trainers.data.row import Row
+from agentgym.trainers.types import Trunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainBatch:
-    """One micro-batch: the rows in their layout, and flat columns over their ``N`` sampled tokens."""
+class Batch:
+    """One micro-batch: the rows in their layout, and flat columns over their ``N`` tokens that are read.
+
+    Besides the columns of its rows, a batch of training rows has ``turn`` (counted from 0 without gaps),
+    ``trajectory``, ``loss_weight`` (of the token in the update's loss) and ``unit`` (of averaging, counted over the
+    update).
+    """
 
     layout: Layout
     """The input of the model."""
     row: Tensor
-    """``[N]`` row of each sampled token, ascending."""
+    """``[N]`` row of each token, ascending."""
     state: Tensor
     """``[N]`` index into :func:`~agentgym.trainers.data.layout.hidden_states` of the state that predicts the token."""
     target: Tensor
     """``[N]`` id of the token."""
-    advantage: Tensor
-    """``[N]`` advantage of the token."""
-    rollout_logprob: Tensor
-    """``[N]`` log-probability under the distribution from which the engine sampled."""
-    weight: Tensor
-    """``[N]`` weight of the token in the update's loss."""
-    turn: Tensor
-    """``[N]`` turn in which the token was sampled, counted from 0 without gaps within the micro-batch."""
-    turn_index: Tensor
-    """``[N]`` position of that turn in its trajectory."""
-    unit: Tensor
-    """``[N]`` unit of averaging (trajectory or turn) to which the token belongs, counted over the update."""
-    samples: tuple[int, ...] = ()
-    """Index of each row's sample in the argument of :func:`build_batches`."""
-    trajectories: tuple[int, ...] = ()
-    """Number of each row's trajectory."""
-    groups: tuple[int, ...] = ()
-    """Ordinal of each row's group."""
-    demonstrated: Tensor | None = None
-    """``[N]`` True for tokens of demonstrations, whose ``rollout_logprob`` is unknown; None if there are none."""
     columns: Mapping[str, Tensor] = field(default_factory=dict)
-    """Further columns that the loss reads, ``[N]`` each (:mod:`agentgym.trainers.data.columns`)."""
+    """Columns by name, ``[N]`` each; ``demonstrated`` is left out where no row is a demonstration."""
+    rows: tuple[int, ...] = ()
+    """Index of each row among the rows that were planned."""
     first: int = 0
-    """Number of the update's sampled tokens in the micro-batches before this one."""
+    """Number of the update's trained tokens in the micro-batches before this one."""
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Return a column that needs no scores of a model, ``[N]``; NaN or -1 if the rows have none.
+
+        Raises:
+            ConfigError: there is no such column.
+        """
+        if name in self.columns:
+            return self.columns[name]
+        if name == "row":
+            return self.row
+        if name == "demonstrated":
+            return torch.zeros_like(self.row, dtype=torch.bool)
+        known = COLUMNS._all().get(name)
+        if known is None and name != "logprob_teacher":  # which is NaN where nobody scored a row
+            raise ConfigError(f"nothing provides {name!r}: no column has that name, and no prepare returned it")
+        is_count = known is not None and known.dtype == "int"
+        return torch.full_like(self.row, -1) if is_count else torch.full_like(self["advantage"], torch.nan)
 
     @property
     def num_tokens(self) -> int:
-        """Number of sampled tokens."""
+        """Number of tokens that are read."""
         return int(self.row.numel())
 
-    def with_old_policy_as_sampler(self, logprob_old: Tensor) -> TrainBatch:
+    def states(self, trunk: Trunk) -> Tensor:
+        """Return the hidden states that predict the tokens, ``[N, hidden]``."""
+        return hidden_states(trunk, self.layout)[self.state]
+
+    def split(self, values: Tensor) -> Sequence[Tensor]:
+        """Split values of the tokens by row."""
+        return torch.split(values, torch.bincount(self.row, minlength=len(self.rows)).tolist())
+
+    def with_columns(self, **columns: Tensor) -> Batch:
+        """Return the micro-batch with other columns."""
+        return replace(self, columns={**self.columns, **columns})
+
+    def with_old_policy_as_sampler(self, logprob_old: Tensor) -> Batch:
         """Return the micro-batch with the old policy in place of a sampling policy for demonstrated tokens.
 
         Corrections, KL estimates and gaps between the two are then neutral for them.
         """
-        if self.demonstrated is None:
+        if "demonstrated" not in self.columns:
             return self
-        return replace(self, rollout_logprob=torch.where(self.demonstrated, logprob_old, self.rollout_logprob))
+        sampled = self["logprob_rollout"]
+        return self.with_columns(logprob_rollout=torch.where(self["demonstrated"], logprob_old, sampled))
 
 
-def build_batches(
-    samples: Sequence[TrainingSample],
-    *,
-    aggregation: str = "token-mean",
-    unit: Unit = "trajectory",
-    norm_length: int = 1024,
-    tokens_per_microbatch: int = 8192,
-    layout: LayoutKind = "rows",
-    device: torch.device | str = "cpu",
-) -> list[TrainBatch]:
-    """Build the micro-batches of one optimizer update, each of at most ``tokens_per_microbatch`` tokens with padding.
-
-    Args:
-        unit: the sequence of the ``seq-mean`` aggregations. All segments of a trajectory are one sequence.
-        layout: ``rows`` pads rows of similar length. ``prefix`` forwards the common prefix of a group's rows once.
-            ``packed`` puts many rows into one sequence, with each distinct prefix once.
-    """
-    plan = plan_batches(
-        [RowOutline.of(sample) for sample in samples],
-        aggregation=aggregation,
-        unit=unit,
-        norm_length=norm_length,
-        tokens_per_microbatch=tokens_per_microbatch,
-        layout=layout,
-    )
-    held = dict(enumerate(samples))
+def build_batches(rows: Sequence[Row], *, device: torch.device | str = "cpu", **settings: Any) -> list[Batch]:
+    """Build the micro-batches of one optimizer update, with the settings of ``plan_batches``."""
+    plan, held = plan_batches([RowOutline.of(row) for row in rows], **settings), dict(enumerate(rows))
     return [make_batch(plan, index, held, device) for index in range(len(plan.batches))]
 
 
 def make_batch(
-    plan: BatchPlan, index: int, samples: Mapping[int, TrainingSample], device: torch.device | str
-) -> TrainBatch:
+    plan: BatchPlan, index: int, rows: Mapping[int, Row], device: torch.device | str, *, forwards_last: bool = True
+) -> Batch:
     """Make the tensors of a planned micro-batch.
 
     Args:
         index: number of the micro-batch in the plan.
-        samples: rows by their index in the update; only those of the micro-batch are read.
+        rows: rows by their index in the plan; only those of the micro-batch are read.
+        forwards_last: the model's input has the last token of each row, which predicts no other.
     """
-    batch = plan.batches[index]
-    rows = []
-    for at in batch.rows:
-        counts = [count for _, count in plan.rows[at].trained]
-        positions = np.flatnonzero(samples[at].loss_mask)
-        weights, units = np.repeat(plan.weights[at], counts), np.repeat(plan.units[at], counts)
-        rows.append(_Row(samples[at], positions, weights, units, at))
-    return _batch(rows, batch.layout, device, batch.first)
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    sample: TrainingSample
-    positions: Ints
-    weights: Floats
-    units: Ints
-    index: int
-    """Index among the update's samples."""
-
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        return self.sample.token_ids
-
-
-def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str, first: int) -> TrainBatch:
-    laid_out, where = lay_out([row.token_ids for row in rows], layout, device)
-    assert not any(0 in row.positions for row in rows), "a row begins with a prompt"
+    planned = plan.batches[index]
+    chosen = [rows[at] for at in planned.rows]
+    ids = [row.token_ids if forwards_last else row.token_ids[:-1] for row in chosen]
+    laid_out, where = lay_out(ids, planned.layout, device, [row.spans for row in chosen])
+    kept = [(row, row.in_batch) for row in chosen]
+    places = [row.positions[some] for row, some in kept]
+    counts = [len(some) for _, some in kept]
 
     def joined(name: str) -> NDArray[Any]:
-        return np.concatenate([getattr(row.sample, name)[row.positions] for row in rows])
+        return np.concatenate(
+            [row.columns[name][some] if name in row.columns else np.full(len(some), np.nan) for row, some in kept]
+        )
 
-    row_of, turn_of = np.repeat(np.arange(len(rows)), [len(row.positions) for row in rows]), joined("turns")
-    is_new_turn = (np.diff(turn_of, prepend=-1) != 0) | (np.diff(row_of, prepend=-1) != 0)
-    states = [np.asarray(places)[row.positions - 1] for row, places in zip(rows, where, strict=True)]
-    targets = [np.asarray(row.token_ids)[row.positions] for row in rows]
-    units = [row.units for row in rows]
-    codes = np.cumsum(is_new_turn) - 1
-    whole = (row_of, np.concatenate(states), np.concatenate(targets), codes, turn_of, np.concatenate(units))
-    real = (joined("advantages"), joined("rollout_logprobs"), np.concatenate([row.weights for row in rows]))
-    row_N, state, target, turn_N, turn_index, unit_N = torch.from_numpy(np.stack(whole, axis=1)).unbind(1)
-    advantage, rollout_logprob, weight_N = torch.from_numpy(np.stack(real, axis=1)).float().unbind(1)
-    shown = torch.tensor([row.sample.is_demonstration for row in rows])
-    return TrainBatch(
+    def repeated(values: Sequence[object]) -> NDArray[Any]:
+        return np.repeat(np.array(values), counts)
+
+    columns = {name: joined(name) for name in dict.fromkeys(chain(*(row.columns for row in chosen)))}
+    row_N = np.repeat(np.arange(len(chosen)), counts)
+    if "turn_index" in columns:  # rows that an update trains, whose weights are the plan's
+        turn = columns["turn_index"]
+        of_plan = [([count for _, count in plan.rows[at].trained], at) for at in planned.rows]
+        columns |= {
+            "turn": np.cumsum((np.diff(turn, prepend=-1) != 0) | (np.diff(row_N, prepend=-1) != 0)) - 1,
+            "trajectory": repeated([row.trajectory for row in chosen]),
+            "loss_weight": np.concatenate([np.repeat(plan.weights[at], runs) for runs, at in of_plan]),
+            "unit": np.concatenate([np.repeat(plan.units[at], runs) for runs, at in of_plan]),
+        }
+    if any(row.is_demonstration for row in chosen):
+        columns["demonstrated"] = repeated([row.is_demonstration for row in chosen])
+    state = [np.asarray(of_row)[some - 1] for of_row, some in zip(where, places, strict=True)]
+    target = [
+        # a state after a row's last token has no target, and its reader needs none
+        np.append(row.token_ids, PAD_ID)[row.positions[some]] if row.targets is None else row.targets[some]
+        for row, some in kept
+    ]
+    tensors = {name: _tensor(values).to(device) for name, values in columns.items() if name != "is_trained"}
+    return Batch(
         layout=laid_out,
-        row=row_N.to(device),
-        state=state.to(device),
-        target=target.to(device),
-        advantage=advantage.to(device),
-        rollout_logprob=rollout_logprob.to(device),
-        weight=weight_N.to(device),
-        turn=turn_N.to(device),
-        turn_index=turn_index.to(device),
-        samples=tuple(row.index for row in rows),
-        trajectories=tuple(row.sample.trajectory for row in rows),
-        groups=tuple(row.sample.ordinal for row in rows),
-        unit=unit_N.to(device),
-        first=first,
-        demonstrated=shown[row_N].to(device) if shown.any() else None,
-        columns={
-            name: _further(rows, name).to(device)
-            for name in dict.fromkeys(chain(*(row.sample.columns for row in rows)))
-        },
+        row=_tensor(row_N).to(device),
+        state=_tensor(np.concatenate(state)).to(device),
+        target=_tensor(np.concatenate(target)).to(device),
+        columns=tensors,
+        rows=planned.rows,
+        first=planned.first,
     )
 
 
-def _further(rows: Sequence[_Row], name: str) -> Tensor:
-    """Return a further column of some rows; NaN, or -1 where it counts, for rows that do not have it."""
-    is_count = (known := COLUMNS._all().get(name)) is not None and known.dtype == "int"
-    pieces = [
-        column[row.positions]
-        if (column := row.sample.columns.get(name)) is not None
-        else np.full(len(row.positions), -1.0 if is_count else np.nan)
-        for row in rows
-    ]
-    joined = torch.from_numpy(np.concatenate(pieces))
-    return joined.long() if is_count else joined.float()
+def _tensor(values: NDArray[Any]) -> Tensor:
+    """Return a column as a tensor: real numbers in float32, others as they are."""
+    return torch.from_numpy(values).float() if values.dtype.kind == "f" else torch.from_numpy(values)

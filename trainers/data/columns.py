@@ -26,6 +26,7 @@ from inspect import signature
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agentgym.credit.table import Floats
 from agentgym.errors import ConfigError, blamed, unknown_name
@@ -285,15 +286,18 @@ def _over_step(made: Mapping[int, Mapping[str, Floats]], sizes: Mapping[int, int
     return np.concatenate(pieces) if pieces else np.zeros(0)
 
 
-def over_tokens(group: TrajectoryGroup, values: Mapping[str, Floats], columns: Sequence[Column]) -> dict[str, Floats]:
+def over_tokens(
+    group: TrajectoryGroup, values: Mapping[str, Floats], columns: Sequence[Column]
+) -> dict[str, NDArray[Any]]:
     """Return a group's columns with one value per sampled token of its valid trajectories, in order."""
     turns = [turn for one in group.valid for turn in one.turns]
     of_turn = np.array([len(turn.completion.token_ids) for turn in turns], dtype=np.int64)
     ends = np.cumsum([len(one.turns) for one in group.valid], dtype=np.int64)[:-1]
     of_trajectory = np.array([part.sum() for part in np.split(of_turn, ends)], dtype=np.int64)
     counts = {"group": of_turn.sum(keepdims=True), "trajectory": of_trajectory, "turn": of_turn}
+    found = {one.name: values[one.name].astype(one.dtype) for one in columns if one.phase != "update"}
     return {
-        one.name: values[one.name] if one.unit == "token" else np.repeat(values[one.name], counts[one.unit])
+        one.name: found[one.name] if one.unit == "token" else np.repeat(found[one.name], counts[one.unit])
         for one in columns
-        if one.phase != "update"
+        if one.name in found
     }

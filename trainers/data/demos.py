@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -18,11 +19,12 @@ from agentgym.env.live import LIVE_EPISODES, connections, service_of
 from agentgym.env.time_limit import time_limit
 from agentgym.errors import HungError, RunStoppedError, UsageError, error_text
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.agent import DemonstrationAgent
+from agentgym.rollout.agent import DemonstrationAgent, MakeAgent
 from agentgym.rollout.context import FULL, ContextConfig
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import Pool
 from agentgym.rollout.request import EpisodeLimits
+from agentgym.rollout.roles import RoleAgents
 from agentgym.rollout.seeds import derive_seed
 from agentgym.types import Message, Observation, Task, ToolCall, ToolSpec, Trajectory
 
@@ -63,6 +65,7 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
     context: ContextConfig = FULL,
     group: GroupConfig = GroupConfig(),  # noqa: B008  (frozen)
     seed: int,
+    others: Mapping[str, MakeAgent | None] = MappingProxyType({}),
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
 ) -> tuple[Trajectory, ...]:
     """Play one noisy oracle episode of each task, and return the valid trajectories with token ids.
@@ -70,23 +73,30 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
     Args:
         max_context_tokens, max_new_tokens, context: settings of the policy that learns from the demonstrations.
         group: limits of an episode, its retries, and the share of failed episodes above which an error is raised.
+        others: who plays the sub-agents and players whose turns are no demonstrations for the policy; None for the
+            oracle.
 
     Raises:
         EpisodesFailedError: too many episodes failed.
     """
-    groups = await run_groups(
-        tasks,
-        pool,
-        lambda env, member_seed: DemonstrationAgent(
+
+    def make_agent(env: Env, member_seed: int) -> DemonstrationAgent:
+        return DemonstrationAgent(
             Demonstrator(env, noise, member_seed),
             renderer.for_words(env.takes_words),
             max_context_tokens,
             max_new_tokens,
             context,
             env.max_turns,
-        ),
+        )
+
+    groups = await run_groups(
+        tasks,
+        pool,
+        make_agent,
         replace(group, group_size=1, min_valid=1),
         seed=derive_seed(seed, "demos"),
+        roles={part: RoleAgents(role=part, make_agent=own or make_agent) for part, own in others.items()},
         on_episode=lambda _, trajectory: on_episode(trajectory),
     )
     return tuple(trajectory for group in groups for trajectory in group.valid if trajectory.segments)

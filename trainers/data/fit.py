@@ -13,6 +13,7 @@ from agentgym.trainers.kinds import LayoutKind
 from agentgym.trainers.models.check import layer_kinds, max_gap, relative_gap, token_ids
 from agentgym.trainers.models.head import frozen, trunk_of
 from agentgym.trainers.models.precision import ATTENTION
+from agentgym.trainers.models.vision import vision_of
 from agentgym.trainers.types import CausalLM
 
 CALL_OPERATIONS: Final = 1.3e12
@@ -41,8 +42,8 @@ def tokens_of_a_call(model: CausalLM, device: torch.device) -> int:
 
 
 def can_be_packed(model: CausalLM) -> bool:
-    """Return True if rows can be packed into one sequence with a mask that separates them."""
-    return _is_same_in(model, "packed")
+    """Return True if rows can be packed into one sequence with a mask that separates them; images cannot."""
+    return vision_of(model) is None and _is_same_in(model, "packed")
 
 
 def can_be_split(model: CausalLM) -> bool:

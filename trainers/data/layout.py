@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from agentgym.trainers.data.row import Span
 from agentgym.trainers.kinds import LayoutKind
 from agentgym.trainers.models.context import context_of
 from agentgym.trainers.models.kv_cache import cache_argument, cache_of
@@ -40,6 +41,8 @@ class PaddedRows:
     """``[P]``"""
     input_ids: Tensor
     """``[B, T]``"""
+    spans: tuple[tuple[int, tuple[Span, ...]], ...] = ()
+    """Number of tokens and spans of each row, if one has spans; there is then no prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,14 @@ class Forest:
 Layout = PaddedRows | Forest
 
 
-def lay_out(rows: Sequence[TokenIds], kind: LayoutKind, device: torch.device | str) -> tuple[Layout, list[list[int]]]:
-    """Return the rows in a layout, and for each token of each row the index of its state in :func:`hidden_states`."""
+def lay_out(
+    rows: Sequence[TokenIds], kind: LayoutKind, device: torch.device | str, spans: Sequence[tuple[Span, ...]] = ()
+) -> tuple[Layout, list[list[int]]]:
+    """Return the rows in a layout, and for each token of each row the index of its state in :func:`hidden_states`.
+
+    Args:
+        spans: the spans of each row, for the layout ``rows`` alone.
+    """
     if kind == "packed":
         forest, where = grow_forest(rows)
         return Forest(forest.input_ids.to(device), forest.position.to(device), forest.end.to(device)), where
@@ -81,7 +90,26 @@ def lay_out(rows: Sequence[TokenIds], kind: LayoutKind, device: torch.device | s
         for begin, row in zip(begins, rows, strict=True)
     ]
     prefix_ids = torch.tensor(rows[0][:num_shared], dtype=torch.long)
-    return PaddedRows(prefix_ids.to(device), torch.from_numpy(input_ids).to(device)), where
+    of_spans = tuple(zip(map(len, rows), spans, strict=True)) if any(spans) else ()
+    return PaddedRows(prefix_ids.to(device), torch.from_numpy(input_ids).to(device), of_spans), where
+
+
+def _mask_spans(layout: PaddedRows) -> dict[str, Tensor]:
+    """Return the additive attention mask ``[B, 1, T, T]`` of rows with spans, and their position ids ``[B, T]``."""
+    if not layout.spans:
+        return {}
+    num_rows, longest = layout.input_ids.shape
+    sees = torch.ones(num_rows, longest, longest, dtype=torch.bool).tril_()
+    positions = torch.arange(longest).repeat(num_rows, 1)
+    for row, (length, own) in enumerate(layout.spans):
+        at = length - sum(span.length for span in own)
+        for span in own:
+            sees[row, at : at + span.length, span.after : at] = False
+            positions[row, at : at + span.length] = torch.arange(span.after, span.after + span.length)
+            at += span.length
+    hidden_from = torch.finfo(torch.float32).min  # not -inf: a padded token sees nothing, and would be NaN
+    mask, device = torch.zeros(sees.shape).masked_fill_(~sees, hidden_from)[:, None], layout.input_ids.device
+    return {"attention_mask": mask.to(device), "position_ids": positions.to(device)}
 
 
 def shared_prefix(rows: Sequence[TokenIds]) -> int:
@@ -135,7 +163,7 @@ def hidden_states(trunk: Trunk, layout: Layout) -> Tensor:
         assert not layout.prefix_ids.numel(), "rows that ranks split share no prefix"
         return context.states(trunk, layout.input_ids)
     if not layout.prefix_ids.numel():
-        states = trunk(input_ids=layout.input_ids, use_cache=False).last_hidden_state
+        states = trunk(input_ids=layout.input_ids, use_cache=False, **_mask_spans(layout)).last_hidden_state
         return states.flatten(0, 1)
     prefix = trunk(input_ids=layout.prefix_ids[None], use_cache=True)
     cache = cache_of(prefix)  # its keys and values carry gradients

@@ -93,6 +93,7 @@ def _outlined(trajectory: Trajectory, with_texts: bool) -> Trajectory:
             replace(segment, turns=tuple(_turn(turn, with_texts) for turn in segment.turns))
             for segment in trajectory.segments
         ),
+        frozen_segments=(),  # the rank that has the episode writes its record
         observation=_said(trajectory.observation, with_texts),
         attempts=tuple(_outlined(other, with_texts) for other in trajectory.attempts),
     )

@@ -9,41 +9,22 @@ import zlib
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agentgym.credit.table import Bools, Floats, Ints
+from agentgym.credit.table import Floats, Ints
+from agentgym.errors import ConfigError
+from agentgym.media import has_media
 from agentgym.trainers.data.layout import common_prefix
+from agentgym.trainers.data.outline import RemoteValues
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.kinds import LayoutKind
 
 Unit = Literal["trajectory", "turn"]
 SKETCHED = 64
 """Number of tokens that one checksum of a sketch covers."""
-
-
-class HasTokens(Protocol):
-    """A row of token ids."""
-
-    @property
-    def token_ids(self) -> tuple[int, ...]: ...
-
-
-class TrainedRow(HasTokens, Protocol):
-    """A row of token ids, some of which are trained."""
-
-    @property
-    def loss_mask(self) -> Bools: ...
-    @property
-    def turns(self) -> Ints: ...
-    @property
-    def trajectory(self) -> int: ...
-    @property
-    def ordinal(self) -> int: ...
-
-
-AnyRow = TypeVar("AnyRow", bound=HasTokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,18 +47,22 @@ class RowOutline:
     path: tuple[int, ...]
     """The row's token ids; in a sketch one checksum for each prefix of a multiple of ``stride`` tokens."""
     stride: int = 1
+    has_media: bool = False
+    """True if the row holds images, whose rows are padded alone."""
 
     @classmethod
-    def of(cls, row: TrainedRow) -> RowOutline:
-        """Return the outline of a row, with its token ids."""
-        turns = np.asarray(row.turns)[np.asarray(row.loss_mask, dtype=np.bool_)]
+    def of(cls, row: Row) -> RowOutline:
+        """Return the outline of a row, with its token ids if they are here."""
+        turns = row.columns["turn_index"][row.in_batch] if "turn_index" in row.columns else np.zeros(0, np.int64)
         starts = [*range(min(1, len(turns))), *(np.flatnonzero(np.diff(turns)) + 1).tolist(), len(turns)]
+        ids = () if isinstance(row.token_ids, RemoteValues) else tuple(row.token_ids)
         return cls(
             trajectory=row.trajectory,
             ordinal=row.ordinal,
             num_tokens=len(row.token_ids),
             trained=tuple((int(turns[start]), end - start) for start, end in pairwise(starts)),
-            path=row.token_ids,
+            path=ids,
+            has_media=has_media(ids),
         )
 
     @property
@@ -219,11 +204,6 @@ def _numbered(keys: Sequence[Sequence[Hashable]]) -> list[list[int]]:
     return [[code.setdefault(key, len(code)) for key in own] for own in keys]
 
 
-def rows_of_similar_length(rows: Sequence[AnyRow], room: int) -> list[list[AnyRow]]:
-    """Split rows into batches of at most ``room`` tokens with padding; a longer row forms its own batch."""
-    return [[rows[at] for at in some] for some in of_similar_length([len(row.token_ids) for row in rows], room)]
-
-
 def of_similar_length(lengths: Sequence[int], room: int) -> list[list[int]]:
     """Split rows into batches of at most ``room`` tokens with padding; return their indices.
 
@@ -272,23 +252,28 @@ def _split_for(
 def _micro_batches(rows: Sequence[RowOutline], layout: LayoutKind, room: int, min_shared_tokens: int) -> Split:
     """Choose the rows of each micro-batch, and the cheapest layout for them."""
     if layout == "packed":
+        if any(row.has_media for row in rows):
+            raise ConfigError("loss.layout=packed takes no images: use loss.layout=prefix or rows (docs/vision.md)")
         return [(some, layout) for some in _packed(rows, room)]
     made: list[tuple[Sequence[int], LayoutKind]] = []
     alone: Sequence[int] = range(len(rows))
     if layout == "prefix":
         groups: dict[int, list[int]] = {}
         for at, row in enumerate(rows):
+            if row.has_media:
+                continue
             groups.setdefault(row.ordinal, []).append(at)
         shared = [some for group in groups.values() for some in _after_prefix(rows, group, room)]
         pays = [_pays([rows[at] for at in some], min_shared_tokens) for some in shared]
         made = [(some, layout) for some, does in zip(shared, pays, strict=True) if does]
         alone = [at for some, does in zip(shared, pays, strict=True) if not does for at in some]
+        alone += [at for at, row in enumerate(rows) if row.has_media]
     split = of_similar_length([rows[at].num_tokens for at in alone], room)
     return made + [([alone[at] for at in some], "rows") for some in split]
 
 
 def _after_prefix(rows: Sequence[RowOutline], group: Sequence[int], room: int) -> list[list[int]]:
-    """Split rows as :func:`rows_of_similar_length` does, but count the common prefix of a batch once."""
+    """Split rows as :func:`of_similar_length` does, but count the common prefix of a batch once."""
     batches: list[list[int]] = []
     num_shared = 0
     for at in sorted(group, key=lambda at: rows[at].num_tokens):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Literal
 
@@ -11,44 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentgym.credit.credited import CreditColumns, credit_columns, turn_credits
-from agentgym.credit.table import Bools, Floats, Ints
+from agentgym.credit.table import Floats
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import GroupRecord
 from agentgym.trainers.data.columns import Column, Recorded, over_tokens, record_columns
 from agentgym.trainers.data.outline import GroupMetadata
-from agentgym.types import Segment, TrajectoryGroup
+from agentgym.trainers.data.row import Row
+from agentgym.types import TrajectoryGroup
 
 ZERO = 1e-8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TrainingSample:
-    """One training row: a segment with an advantage on every sampled token. All columns have length ``T``.
-
-    Example (prompt 7 8, the policy sampled 9 2)::
-
-        token_ids   7      8      9     2
-        loss_mask   False  False  True  True
-        advantages  0.0    0.0    0.5   0.5
-        turns       -1     -1     0     0
-    """
-
-    token_ids: tuple[int, ...]
-    loss_mask: Bools
-    advantages: Floats
-    rollout_logprobs: Floats
-    policy_versions: Ints
-    turns: Ints
-    """Turn of the trajectory that each token was sampled in, -1 for tokens that were not sampled."""
-    trajectory: int
-    """Number of the trajectory in the batch that the row is a segment of."""
-    ordinal: int
-    """Ordinal of the task that the row belongs to."""
-    is_demonstration: bool = False
-    """True for a row of an episode that the oracle played; its ``rollout_logprobs`` mean nothing."""
-    columns: Mapping[str, Floats] = field(default_factory=dict)
-    """Further columns that the loss reads (:mod:`agentgym.trainers.data.columns`), NaN at tokens that were not
-    sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +82,9 @@ def build_samples(
     columns: Sequence[Column] = (),
     recorded: Recorded | None = None,
     scored: Scored | None = None,
-) -> list[TrainingSample]:
-    """Build the training rows of the groups that train, in order; turns with ``loss_weight`` 0 are masked.
+    role: str = "",
+) -> list[Row]:
+    """Build a role's training rows of the groups that train, in order; turns with ``loss_weight`` 0 are masked.
 
     All tokens of a turn have the turn's advantage, unless the estimator works per token. A group whose tokens another
     rank has gives no rows; trajectories are numbered as if it did.
@@ -122,8 +94,9 @@ def build_samples(
         recorded: the values of these columns, as :func:`agentgym.trainers.data.columns.step_columns` returns them; by
             default those of phase ``record`` are computed here.
         scored: columns that models computed.
+        role: the role whose segments become rows, as :attr:`Segment.role` names it; empty for the policy.
     """
-    samples: list[TrainingSample] = []
+    rows: list[Row] = []
     num_trajectories = 0
     for verdict in verdicts:
         if verdict.dropped is not None:
@@ -132,55 +105,46 @@ def build_samples(
         if isinstance(group, GroupMetadata):
             num_trajectories += len(group.valid)
             continue
-        of_credit = _columns(group, verdict.credit)
-        is_sampled = of_credit["turns"] >= 0
         values = record_columns(group, columns) if recorded is None else recorded[group.ordinal]
-        further = {
-            name: at_sampled(is_sampled, column, np.nan) for name, column in over_tokens(group, values, columns).items()
-        }
+        known = _of_credit(group, verdict.credit) | over_tokens(group, values, columns)
         for member, trajectory in enumerate(group.valid):
             for number, segment in enumerate(trajectory.segments):
-                ids = segment.token_ids
-                here = slice(start, start + len(segment.token_ids))
-                own = (
-                    {}
-                    if number
-                    else {
-                        name: _over_tokens(segment, known[group.ordinal, member])
-                        for name, known in (scored or {}).items()
-                        if (group.ordinal, member) in known
-                    }
-                )
-                sample = TrainingSample(
-                    token_ids=ids,
+                positions = np.flatnonzero(segment.loss_mask)
+                here = slice(start, start + len(positions))
+                start += len(positions)
+                if segment.role != role:
+                    continue
+                of_models = {
+                    name: found[group.ordinal, member]
+                    for name, found in (scored or {}).items()
+                    if number == 0 and (group.ordinal, member) in found
+                }
+                row = Row(
+                    token_ids=segment.token_ids,
+                    positions=positions,
+                    columns={name: column[here] for name, column in known.items()} | of_models,
                     trajectory=num_trajectories,
                     ordinal=group.ordinal,
                     is_demonstration=trajectory.is_demonstration,
-                    columns={name: column[here] for name, column in further.items()} | own,
-                    **{name: column[here] for name, column in of_credit.items()},
                 )
-                samples.append(sample)
-                start += len(ids)
+                rows.append(row)
             num_trajectories += 1
-    return samples
+    return rows
 
 
-def at_sampled(is_sampled: Bools, of_sampled: NDArray[Any], fill: float) -> NDArray[Any]:
-    """Place a column of sampled tokens among all tokens."""
-    everywhere = np.full(len(is_sampled), fill, of_sampled.dtype)
-    everywhere[is_sampled] = of_sampled
-    return everywhere
+def of_role(group: TrajectoryGroup, role: str) -> TrajectoryGroup:
+    """Return a group whose episodes have a role's segments alone; those without one are left out."""
+    if isinstance(group, GroupMetadata):
+        return group
+    own = (
+        replace(one, segments=tuple(segment for segment in one.segments if segment.role == role))
+        for one in group.trajectories
+    )
+    return replace(group, trajectories=tuple(one for one in own if one.segments))
 
 
-def _over_tokens(segment: Segment, of_sampled: Floats) -> Floats:
-    """Return values of a segment's sampled tokens over all its tokens, NaN for the others."""
-    column = np.full(len(segment.token_ids), np.nan)
-    column[np.asarray(segment.loss_mask, dtype=np.bool_)] = of_sampled
-    return column
-
-
-def _columns(group: TrajectoryGroup, credit: CreditColumns) -> dict[str, NDArray[Any]]:
-    """Return the columns of all rows of a group, concatenated."""
+def _of_credit(group: TrajectoryGroup, credit: CreditColumns) -> dict[str, NDArray[Any]]:
+    """Return the columns over the sampled tokens of a group that follow from its credit."""
     if not (whole := np.isin(credit.loss_weight, (0.0, 1.0))).all():
         raise ConfigError(
             f"credit gives turns a loss_weight of {credit.loss_weight[~whole][0]:g}, and the trainer takes 0 or 1: "
@@ -189,21 +153,12 @@ def _columns(group: TrajectoryGroup, credit: CreditColumns) -> dict[str, NDArray
     turns = [turn for trajectory in group.valid for turn in trajectory.turns]
     index = [at for trajectory in group.valid for at in range(len(trajectory.turns))]
     sampled = [len(turn.completion.token_ids) for turn in turns]
-    lengths = [length for turn, count in zip(turns, sampled, strict=True) for length in (len(turn.prompt_ids), count)]
-    is_sampled = np.repeat(np.tile([False, True], len(turns)), lengths)
     trains = np.repeat(credit.loss_weight > 0, sampled)
-
-    def column(of_sampled: NDArray[Any], fill: float) -> NDArray[Any]:
-        return at_sampled(is_sampled, of_sampled, fill)
-
-    def recorded(values: Iterable[Sequence[float]], dtype: type) -> NDArray[Any]:
-        return np.fromiter(chain.from_iterable(values), dtype, sum(sampled))
-
+    logprobs = chain.from_iterable(turn.completion.logprobs for turn in turns)
     of_token = credit.token_advantage
     return {
-        "loss_mask": column(trains if credit.token_keep is None else trains & credit.token_keep, False),
-        "advantages": column(np.repeat(credit.advantage, sampled) if of_token is None else of_token, 0.0),
-        "rollout_logprobs": column(recorded((turn.completion.logprobs for turn in turns), np.float64), 0.0),
-        "policy_versions": column(recorded((turn.completion.policy_versions for turn in turns), np.int64), -1),
-        "turns": column(np.repeat(np.array(index, np.int64), sampled), -1),
+        "is_trained": trains if credit.token_keep is None else trains & credit.token_keep,
+        "advantage": np.repeat(credit.advantage, sampled) if of_token is None else of_token,
+        "logprob_rollout": np.fromiter(logprobs, np.float64, sum(sampled)),
+        "turn_index": np.repeat(np.array(index, np.int64), sampled),
     }

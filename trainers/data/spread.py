@@ -1,118 +1,144 @@
-"""The training rows and columns of a step over the ranks: outlines of all rows on each rank, and rows where needed.
+"""Rows over the ranks: outlines of all rows on each rank, rows where needed, and the micro-batches of each rank.
 
-A rank builds the rows of the episodes that it played (or all, if it received all episodes). Before an update each rank
-receives the rows of its micro-batches.
+A rank builds the rows of the episodes that it played (or all, if it received all episodes). All ranks plan the same
+micro-batches, and each receives the rows of its share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
 
 from agentgym.credit.table import Floats
+from agentgym.trainers.data.batch import Batch, make_batch
 from agentgym.trainers.data.columns import Column, Recorded, record_columns, step_columns
-from agentgym.trainers.data.outline import GroupMetadata
-from agentgym.trainers.data.plan import RowOutline
-from agentgym.trainers.data.samples import FilteredGroup, TrainingSample, at_sampled
-from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.data.outline import GroupMetadata, RemoteValues
+from agentgym.trainers.data.plan import BatchPlan, RowOutline, plan_batches
+from agentgym.trainers.data.row import Row
+from agentgym.trainers.data.samples import FilteredGroup
+from agentgym.trainers.distributed.ranks import Ranks, Share
 
 
 @dataclass(frozen=True, slots=True)
-class StepRows:
-    """The training rows of a step.
+class RankRows:
+    """Rows of which each rank has some or all.
 
     Example:
-        >>> rows = StepRows.of([], Ranks(), rollouts_are_sharded=False)
+        >>> rows = RankRows.of([], Ranks(), is_spread=False)
         >>> rows.outlines, rows.fetched(Ranks(), [()])
         ([], {})
     """
 
     outlines: list[RowOutline]
     """Outlines of all rows, equal on all ranks."""
-    held: Mapping[int, TrainingSample]
-    """The rows of this rank's episodes, by index."""
-    rollouts_are_sharded: bool
+    held: Mapping[int, Row]
+    """The rows that this rank has, by index."""
+    is_spread: bool
     """True if each row is on one rank alone."""
+    of_ranks: Sequence[Collection[int]] = ()
+    """The indices of the rows that each rank made, if each made its own."""
 
     @classmethod
-    def of(cls, samples: Sequence[TrainingSample], ranks: Ranks, *, rollouts_are_sharded: bool) -> StepRows:
-        """Collect the outlines of all ranks' rows. If the rows are spread, all ranks must call this.
+    def of(cls, rows: Sequence[Row], ranks: Ranks, *, is_spread: bool) -> RankRows:
+        """Collect the outlines of all ranks' rows, in order of trajectories. All ranks must call this.
 
         Args:
-            samples: the rows of this rank's episodes, in order.
+            rows: this rank's own rows, in order; if they are not spread, all rows.
         """
-        outlines = [RowOutline.of(sample) for sample in samples]
-        if not rollouts_are_sharded:
-            return cls(outlines, dict(enumerate(samples)), rollouts_are_sharded)
+        outlines = [RowOutline.of(row) for row in rows]
+        if not is_spread or ranks.count == 1:
+            return cls(outlines, dict(enumerate(rows)), is_spread, [range(len(rows))] * ranks.count)
         shares = ranks.gathered([outline.sketched() for outline in outlines])
         # One rank has all rows of a trajectory, and sorting keeps their order.
         every = sorted(
             ((outline, rank, at) for rank, share in enumerate(shares) for at, outline in enumerate(share)),
             key=lambda one: one[0].trajectory,
         )
-        held = {index: samples[at] for index, (_, rank, at) in enumerate(every) if rank == ranks.rank}
-        return cls([outline for outline, _, _ in every], held, rollouts_are_sharded)
+        held = {index: rows[at] for index, (_, rank, at) in enumerate(every) if rank == ranks.rank}
+        of_ranks = [[index for index, (_, rank, _) in enumerate(every) if rank == of] for of in range(ranks.count)]
+        return cls([outline for outline, _, _ in every], held, is_spread, of_ranks)
 
-    def fetched(self, ranks: Ranks, wanted: Sequence[Collection[int]]) -> dict[int, TrainingSample]:
-        """Return the rows that this rank wants, from the ranks that have them.
+    @classmethod
+    def known(cls, rows: Sequence[Row]) -> RankRows:
+        """Return rows that all ranks list in the same order; the tokens of another rank are ``RemoteValues``."""
+        held = {index: row for index, row in enumerate(rows) if not isinstance(row.token_ids, RemoteValues)}
+        return cls([RowOutline.of(row) for row in rows], held, is_spread=True)
+
+    def fetched(self, ranks: Ranks, wanted: Sequence[Collection[int]]) -> dict[int, Row]:
+        """Return the rows that this rank wants, from the ranks that have them. If rows are spread, all must call this.
 
         Args:
             wanted: the rows that each rank wants.
         """
-        mine = wanted[ranks.rank]
-        own = {row: self.held[row] for row in mine if row in self.held}
-        if not self.rollouts_are_sharded:
+        own = {row: self.held[row] for row in wanted[ranks.rank] if row in self.held}
+        if not self.is_spread:
             return own
         of_others = [() if rank == ranks.rank else rows for rank, rows in enumerate(wanted)]
-        sent = {row: pack(self.held[row]) for rows in of_others for row in rows if row in self.held}
-        received = ranks.fetched(sent, of_others)  # an empty parcel to itself
-        return own | {row: unpack(packed) for row, packed in received.items()}
+        return own | ranks.fetched(self.held, of_others)  # an empty parcel to itself
 
 
-Columns = dict[str, NDArray[Any]]
-Packed = tuple[NDArray[np.int32], NDArray[np.uint8], Columns, Columns, dict[str, Any]]
-"""A row as it is sent: token ids, bits of its sampled tokens, columns of these, further ones, and single values."""
-FILLS: Mapping[str, Any] = {
-    "loss_mask": False,
-    "advantages": 0.0,
-    "rollout_logprobs": 0.0,
-    "policy_versions": -1,
-    "turns": -1,
-}
-"""Columns of a row, with their values at tokens that were not sampled."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankBatches:
+    """The micro-batches of some rows, which all ranks plan alike, and those that this rank needs."""
 
+    plan: BatchPlan
+    share: Share
+    """This rank's share of the micro-batches."""
+    indices: Sequence[int]
+    """The index among all rows of each row of the plan."""
+    wanted: Sequence[Sequence[int]]
+    """The indices of the rows that each rank needs."""
+    rows: Mapping[int, Row]
+    """This rank's rows, by their index in the plan."""
+    batches: Mapping[int, Batch]
+    """The micro-batches that this rank needs, by their number in the plan, ascending."""
 
-def pack(row: TrainingSample) -> Packed:
-    """Return a row with a third of its bytes: columns over sampled tokens alone."""
-    is_sampled = row.turns >= 0
-    own = {name: getattr(row, name)[is_sampled] for name in FILLS}
-    further = {name: column[is_sampled] for name, column in row.columns.items()}
-    single = {"trajectory": row.trajectory, "ordinal": row.ordinal, "is_demonstration": row.is_demonstration}
-    return np.asarray(row.token_ids, dtype=np.int32), np.packbits(is_sampled), own, further, single
+    @classmethod
+    def of(
+        cls,
+        rows: RankRows,
+        plan: BatchPlan,
+        ranks: Ranks,
+        device: torch.device,
+        *,
+        indices: Sequence[int] | None = None,
+        width: int = 1,
+        needs_all: bool = False,
+        forwards_last: bool = True,
+    ) -> RankBatches:
+        """Receive the rows of this rank's share of a plan, and make its micro-batches. All ranks must call this.
 
+        Args:
+            indices: the rows that were planned, all by default.
+            width: see :meth:`~agentgym.trainers.distributed.ranks.Ranks.share`.
+            needs_all: each rank needs all micro-batches, not only those of its share.
+            forwards_last: see :func:`~agentgym.trainers.data.batch.make_batch`.
+        """
+        every = range(len(plan.batches))
+        shares = [ranks.share(len(plan.batches), width=width, of=rank) for rank in range(ranks.count)]
+        needed = [every if needs_all else sorted({index for index, _ in share}) for share in shares]
+        indices = range(len(plan.rows)) if indices is None else indices
+        wanted = [[indices[at] for index in own for at in plan.batches[index].rows] for own in needed]
+        place = {row: at for at, row in enumerate(indices)}
+        held = {place[index]: row for index, row in rows.fetched(ranks, wanted).items()}
+        made = {at: make_batch(plan, at, held, device, forwards_last=forwards_last) for at in needed[ranks.rank]}
+        return cls(plan=plan, share=shares[ranks.rank], indices=indices, wanted=wanted, rows=held, batches=made)
 
-def unpack(packed: Packed) -> TrainingSample:
-    """Return the row that :func:`pack` packed.
-
-    Example:
-        >>> turns = np.array([-1, 0])
-        >>> row = TrainingSample(
-        ...     token_ids=(7, 9), loss_mask=turns >= 0, advantages=np.array([0, 0.5]), rollout_logprobs=np.zeros(2),
-        ...     policy_versions=turns, turns=turns, trajectory=3, ordinal=1,
-        ... )
-        >>> again = unpack(pack(row))
-        >>> again.token_ids, again.advantages.tolist(), again.turns.tolist(), again.trajectory
-        ((7, 9), [0.0, 0.5], [-1, 0], 3)
-    """
-    token_ids, bits, own, further, single = packed
-    is_sampled = np.unpackbits(bits, count=len(token_ids)).astype(np.bool_)
-    spread_out = {name: at_sampled(is_sampled, column, FILLS[name]) for name, column in own.items()}
-    columns = {name: at_sampled(is_sampled, column, np.nan) for name, column in further.items()}
-    return TrainingSample(token_ids=tuple(token_ids.tolist()), columns=columns, **{**single, **spread_out})
+    @classmethod
+    def read(
+        cls,
+        rows: RankRows,
+        ranks: Ranks,
+        device: torch.device,
+        *,
+        tokens_per_microbatch: int,
+        forwards_last: bool = True,
+    ) -> RankBatches:
+        """Plan padded micro-batches of all rows, and make those of this rank's share. All ranks must call this."""
+        plan = plan_batches(rows.outlines, tokens_per_microbatch=tokens_per_microbatch, num_lanes=ranks.count)
+        return cls.of(rows, plan, ranks, device, forwards_last=forwards_last)
 
 
 def columns_of_step(

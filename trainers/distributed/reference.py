@@ -9,7 +9,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from agentgym.trainers.distributed.sharding import own_part, parameters_of
+from agentgym.trainers.distributed.sharding import own_part, parameters_of, ranks_of, sharded_copy
+from agentgym.trainers.models.model import copy_of_trained, never_trained
 from agentgym.trainers.models.quantized import stored_state
 from agentgym.trainers.types import CausalLM, StateDict
 
@@ -40,6 +41,13 @@ class EarlierAdapters:
 
 
 Reference: TypeAlias = CausalLM | EarlierAdapters
+
+
+def reference_of(policy: CausalLM, *, has_adapters: bool) -> Reference:
+    """Return the current policy as a reference: its adapters if it has any, else a frozen copy, sharded as it is."""
+    if has_adapters:
+        return EarlierAdapters(policy)
+    return never_trained(sharded_copy(policy) if ranks_of(policy).count > 1 else copy_of_trained(policy))
 
 
 @contextmanager

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from agentgym.engine import ENDPOINT
 from agentgym.errors import ConfigError
 from agentgym.settings import Count, NonNegative, Range, Settings, check_ranges
 
 if TYPE_CHECKING:
     from agentgym.trainers.engines.openai.endpoint import Endpoint
 
-ENDPOINT = "openai:"
 RUBRIC = (
     "How well does the agent reach the goal that its first message states? An episode that reaches it is better than "
     "one that does not; of two that do, the shorter one is better; steps towards the goal count for something."

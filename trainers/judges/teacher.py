@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentgym.canonical import digest
-from agentgym.engine import SamplingParams
+from agentgym.engine import ENDPOINT, SamplingParams
 from agentgym.errors import EngineError, UsageError
 from agentgym.rollout.record import append_json_line, read_json_lines
 from agentgym.rollout.reflection import LONGEST_ADVICE
 from agentgym.rollout.seeds import derive_seed
-from agentgym.rollout.strategies.teacher import ENDPOINT, TeacherOptions
+from agentgym.rollout.strategies.teacher import TeacherOptions
 from agentgym.rollout.transcript import read_answer_object, transcript_so_far
 from agentgym.trainers.engines.openai.endpoint import parse_endpoint
 from agentgym.trainers.engines.openai.escape import escaped

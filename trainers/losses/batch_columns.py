@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from agentgym.errors import ConfigError, blamed
-from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.batch import Batch
 from agentgym.trainers.data.columns import COLUMNS, Column
 from agentgym.trainers.losses.component import LossComponent
 
@@ -24,7 +23,7 @@ class BatchColumns(Mapping[str, Any]):
     """
 
     def __init__(
-        self, batch: TrainBatch, scores: Mapping[str, Tensor | None], further: Mapping[str, Any] | None = None
+        self, batch: Batch, scores: Mapping[str, Tensor | None], further: Mapping[str, Any] | None = None
     ) -> None:
         self._batch, self._scores, self._further = batch, scores, further or {}
 
@@ -36,7 +35,7 @@ class BatchColumns(Mapping[str, Any]):
         made = COLUMNS._all().get(name)
         if made is not None and made.phase == "update":
             return called_column(made, self)
-        return column_of(self._batch, name)
+        return self._batch[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter((*self._further, *self._scores))
@@ -49,35 +48,6 @@ class BatchColumns(Mapping[str, Any]):
         given = {name: self[name] for name in component.read_by_function()}
         optional = {name: value for name, value in self._further.items() if component.reads(name)}
         return component.arguments(optional | given, options)
-
-
-def column_of(batch: TrainBatch, name: str) -> Tensor:
-    """Return a column of a micro-batch that needs no scores of a model, ``[N]``; NaN or -1 if its rows have none.
-
-    Raises:
-        ConfigError: there is no such column.
-    """
-    match name:
-        case "row" | "turn" | "turn_index" | "advantage":
-            found: Tensor = getattr(batch, name)
-            return found
-        case "logprob_rollout":
-            return batch.rollout_logprob
-        case "loss_weight":
-            return batch.weight
-        case "trajectory":
-            of_rows = batch.trajectories or (0,) * (int(batch.row.max()) + 1)
-            return torch.tensor(of_rows, device=batch.row.device)[batch.row]
-        case "demonstrated":
-            none = torch.zeros_like(batch.row, dtype=torch.bool)
-            return none if batch.demonstrated is None else batch.demonstrated
-    if name in batch.columns:
-        return batch.columns[name]
-    known = COLUMNS._all().get(name)
-    if known is None and name != "logprob_teacher":  # which is NaN where nobody scored a row
-        raise ConfigError(f"nothing provides {name!r}: no column has that name, and no prepare returned it")
-    is_count = known is not None and known.dtype == "int"
-    return torch.full_like(batch.row, -1) if is_count else torch.full_like(batch.advantage, torch.nan)
 
 
 def called_column(made: Column, values: Mapping[str, Any]) -> Tensor:

@@ -1,10 +1,13 @@
-"""agentgym's own losses, corrections, token masks and regularisers, which ``catalogue.toml`` lists."""
+"""agentgym's own losses, corrections, token masks and regularisers: those that ``catalogue.toml`` lists, and those that
+register themselves, each in a file of :mod:`agentgym.trainers.losses.published`."""
 
 from __future__ import annotations
 
 import importlib
+import pkgutil
 
 from agentgym.canonical import packaged
+from agentgym.trainers.losses import published
 from agentgym.trainers.losses.component import FAMILIES, add
 
 PACKAGE = "agentgym.trainers.losses"
@@ -36,3 +39,5 @@ def _below(function: str) -> str:
 
 
 _add_all()
+for _module in pkgutil.iter_modules(published.__path__, f"{published.__name__}."):
+    importlib.import_module(_module.name)

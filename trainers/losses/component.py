@@ -169,7 +169,13 @@ OF_PREPARE = ("memory", "ratio", "log_rho_M", "weighing_weight", "weighing_unit"
 and the unit of the correction that weighs."""
 CATALOGUE = "agentgym.trainers.losses.catalogue"
 COLUMNS.reserve(
-    {*OF_TOKENS, *OF_PREPARE, "log_distribution", *(name for names in OF_UPDATE.values() for name in names)}
+    {
+        *OF_TOKENS,
+        *OF_PREPARE,
+        *(name for names in OF_UPDATE.values() for name in names),
+        "log_distribution",
+        "is_trained",
+    }
 )
 
 
@@ -247,7 +253,7 @@ def auxiliary_loss(name: str, **metadata: object) -> Callable[[F], F]:
     Every optimizer step of RL adds ``coef`` of its options (1 without that key) times the mean cross-entropy of the
     rows' weighted tokens. The function takes ``episodes`` (the valid ones of this process, also of groups without
     credit), ``renderer`` (the chat renderer that made their token ids) and the keys of its options. It returns rows:
-    :class:`agentgym.trainers.data.weighted_row.WeightedRow`. For ``metadata`` see :class:`LossComponent`.
+    :func:`agentgym.trainers.data.weighted_row.WeightedRow`. For ``metadata`` see :class:`LossComponent`.
     """
     return _decorator("auxiliary loss", name, metadata)
 

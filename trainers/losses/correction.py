@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.batch import Batch
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.batch_columns import BatchColumns
 from agentgym.trainers.losses.component import CORRECTIONS
@@ -221,7 +221,7 @@ def vcpo(log_rho_N: Tensor) -> Tensor:
     return torch.ones_like(log_rho_N)
 
 
-def weight_of(log_rho_N: Tensor, batch: TrainBatch, options: Any, prepared: Mapping[str, Any] | None = None) -> Tensor:
+def weight_of(log_rho_N: Tensor, batch: Batch, options: Any, prepared: Mapping[str, Any] | None = None) -> Tensor:
     """Return the weight of one correction, ``[N]``.
 
     Args:
@@ -231,9 +231,9 @@ def weight_of(log_rho_N: Tensor, batch: TrainBatch, options: Any, prepared: Mapp
     further = {
         **(prepared or {}),
         "log_rho_N": log_rho_N,
-        "unit": batch.turn if getattr(options, "level", "") == "turn" else batch.row,
+        "unit": batch["turn"] if getattr(options, "level", "") == "turn" else batch.row,
     }
-    values = BatchColumns(batch, {"logprob_old": log_rho_N + batch.rollout_logprob}, further)
+    values = BatchColumns(batch, {"logprob_old": log_rho_N + batch["logprob_rollout"]}, further)
     weight = checked_tokens(component, component.call(**values.arguments(component, options)), len(log_rho_N))
     return weight.to(log_rho_N.dtype)
 

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.batch import Batch
 from agentgym.trainers.data.columns import COLUMNS
 from agentgym.trainers.data.plan import token_weights
-from agentgym.trainers.losses.batch_columns import called_column, column_of
+from agentgym.trainers.losses.batch_columns import called_column
 from agentgym.trainers.losses.component import CORRECTIONS, LossComponent
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.correction import log_rho, weight_of
 from agentgym.trainers.losses.policy import log_ratio_per_token
 from agentgym.trainers.losses.trial import prepared
+
+if TYPE_CHECKING:
+    from agentgym.trainers.losses.token_masks import TokenChoice
 
 Prepared = Mapping[tuple[str, str], Mapping[str, Any]]
 """For each component by family and name, the values that its ``prepare`` returned."""
@@ -45,11 +48,11 @@ class UpdateStatistics:
     memory: Mapping[str, Any] = field(default_factory=dict)
     """The memory of all components after this update, by component name."""
 
-    def share_of(self, batch: TrainBatch) -> Tensor:
+    def share_of(self, batch: Batch) -> Tensor:
         """Return the weights of a micro-batch's tokens in the update's loss, ``[N]``."""
-        return batch.weight if self.share is None else self.share[batch.first : batch.first + batch.num_tokens]
+        return batch["loss_weight"] if self.share is None else self.share[batch.first : batch.first + batch.num_tokens]
 
-    def of(self, component: LossComponent, batch: TrainBatch) -> dict[str, Any]:
+    def of(self, component: LossComponent, batch: Batch) -> dict[str, Any]:
         """Return what a component prepared, with the part of a micro-batch in place of the update's tensors."""
         here = slice(batch.first, batch.first + batch.num_tokens)
         return {
@@ -66,25 +69,32 @@ class PerToken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrozenTokens:
-    """Scores of a micro-batch's tokens before an update, without gradient, ``[N]`` each."""
+class BatchLogprobs:
+    """Scores of a micro-batch's tokens, ``[N]`` each: with gradient in its loss, without before an update."""
 
     logprob: Tensor
-    """Log-probability under the policy that is about to be trained."""
+    """Log-probability under the trained policy."""
     logprob_old: Tensor
     """Log-probability under the old policy of the ratio."""
     entropy: Tensor
+    """Entropy in nats; with gradient if a regulariser needs it."""
     logprob_ref: Tensor | None = None
-    """Log-probability under the reference, if a ``prepare`` reads it."""
+    """Log-probability under the policy before RL or a teacher, if a component reads it."""
+    choice: TokenChoice | None = None
+    """The token masks of the micro-batch, if any."""
+    terms: Mapping[str, Tensor] = field(default_factory=dict)
+    """Terms of the regularisers that read the whole vocabulary, by name, with gradient."""
 
-    def to(self, device: torch.device | str) -> FrozenTokens:
-        """Return the scores on a device."""
-        return FrozenTokens(
-            logprob=self.logprob.to(device),
-            logprob_old=self.logprob_old.to(device),
-            entropy=self.entropy.to(device),
-            logprob_ref=None if self.logprob_ref is None else self.logprob_ref.to(device),
-        )
+    def to(self, device: torch.device | str) -> BatchLogprobs:
+        """Return scores without gradient on a device."""
+        moved: dict[str, Any] = {k: v.to(device) for k, v in self.columns.items() if v is not None}
+        return replace(self, **moved)
+
+    @property
+    def columns(self) -> dict[str, Tensor | None]:
+        """The scores by name."""
+        names = ("logprob", "logprob_old", "entropy", "logprob_ref")
+        return {name: getattr(self, name) for name in names}
 
 
 class UpdateTokens(Mapping[str, Any]):
@@ -97,10 +107,10 @@ class UpdateTokens(Mapping[str, Any]):
         frozen: scores of each micro-batch.
     """
 
-    def __init__(self, batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens]) -> None:
+    def __init__(self, batches: Sequence[Batch], frozen: Sequence[BatchLogprobs]) -> None:
         self._batches, self._frozen = batches, frozen
         self._sizes = [batch.num_tokens for batch in batches]
-        rows = [torch.tensor(batch.samples or range(int(batch.row.max()) + 1))[batch.row.cpu()] for batch in batches]
+        rows = [torch.tensor(batch.rows)[batch.row.cpu()] for batch in batches]
         self._row = torch.cat(rows)
         self._order = self._row.argsort(stable=True)  # stable: the tokens of a row are adjacent and in order
         self._back = self._order.argsort()
@@ -144,7 +154,7 @@ class UpdateTokens(Mapping[str, Any]):
             case "row":
                 return torch.unique_consecutive(self._row[self._order], return_inverse=True)[1].to(device)
             case "turn":
-                return _counted(self["row"], self.join([batch.turn for batch in self._batches]))
+                return _counted(self["row"], self.join([batch["turn"] for batch in self._batches]))
             case "log_rho_M":
                 return log_rho(self["logprob_old"], self["logprob_rollout"])
             case "ratio":
@@ -152,7 +162,7 @@ class UpdateTokens(Mapping[str, Any]):
         made = COLUMNS._all().get(name)
         if made is not None and made.phase == "update":
             return called_column(made, self)
-        return self.join([column_of(batch, name) for batch in self._batches])
+        return self.join([batch[name] for batch in self._batches])
 
 
 def _counted(row: Tensor, turn: Tensor) -> Tensor:
@@ -165,8 +175,8 @@ def _counted(row: Tensor, turn: Tensor) -> Tensor:
 
 
 def update_facts(
-    batches: Sequence[TrainBatch],
-    frozen: Sequence[FrozenTokens],
+    batches: Sequence[Batch],
+    frozen: Sequence[BatchLogprobs],
     config: LossConfig,
     memory: Mapping[str, Any] | None = None,
 ) -> UpdateStatistics:
@@ -183,7 +193,7 @@ def update_facts(
     """
     facts = UpdateStatistics(
         num_tokens=max(1, sum(batch.num_tokens for batch in batches)),
-        last_turn=max((int(batch.turn_index.max()) for batch in batches if batch.num_tokens), default=0),
+        last_turn=max((int(batch["turn_index"].max()) for batch in batches if batch.num_tokens), default=0),
         memory=dict(memory or {}),
     )
     if not frozen or not sum(batch.num_tokens for batch in batches):
@@ -228,15 +238,18 @@ def _kept(value: Any, tokens: UpdateTokens) -> Any:
 
 def _add_weighing(
     tokens: UpdateTokens,
-    batches: Sequence[TrainBatch],
-    frozen: Sequence[FrozenTokens],
+    batches: Sequence[Batch],
+    frozen: Sequence[BatchLogprobs],
     options: Any,
     facts: UpdateStatistics,
 ) -> None:
     """Add the weights of the correction that weighs, and the unit that it weighs: None for the token."""
     weights = [
         weight_of(
-            log_rho(one.logprob_old, batch.rollout_logprob), batch, options, facts.of(CORRECTIONS[options.kind], batch)
+            log_rho(one.logprob_old, batch["logprob_rollout"]),
+            batch,
+            options,
+            facts.of(CORRECTIONS[options.kind], batch),
         )
         for batch, one in zip(batches, frozen, strict=True)
     ]
@@ -246,19 +259,19 @@ def _add_weighing(
 
 
 def _shares(
-    batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], config: LossConfig, facts: UpdateStatistics
+    batches: Sequence[Batch], frozen: Sequence[BatchLogprobs], config: LossConfig, facts: UpdateStatistics
 ) -> Tensor:
     """Return the weights of :func:`token_weights` over the tokens that are not rejected, and 0 for the others."""
     pieces = []
     for batch, tokens in zip(batches, frozen, strict=True):
-        rho = log_rho(tokens.logprob_old, batch.rollout_logprob)
+        rho = log_rho(tokens.logprob_old, batch["logprob_rollout"])
         is_kept = torch.ones_like(batch.row, dtype=torch.bool)
         for options in config.corrections:
             if getattr(options, "denominator", "all") == "kept":
                 is_kept &= weight_of(rho, batch, options, facts.of(CORRECTIONS[options.kind], batch)) > 0
         pieces.append(is_kept)
-    is_kept, unit = torch.cat(pieces), torch.cat([batch.unit for batch in batches])
+    is_kept, unit = torch.cat(pieces), torch.cat([batch["unit"] for batch in batches])
     weights = token_weights(unit[is_kept].cpu().numpy(), config.mean, config.norm_length)
-    shares = torch.zeros_like(torch.cat([batch.weight for batch in batches]))
+    shares = torch.zeros_like(torch.cat([batch["loss_weight"] for batch in batches]))
     shares[is_kept] = torch.tensor(weights, dtype=shares.dtype, device=shares.device)
     return shares

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,16 +12,14 @@ import torch
 from torch import Tensor
 
 from agentgym.errors import blamed
-from agentgym.trainers.data.batch import TrainBatch
-from agentgym.trainers.data.layout import hidden_states
+from agentgym.trainers.data.batch import Batch
 from agentgym.trainers.losses import correction, policy
 from agentgym.trainers.losses.batch_columns import BatchColumns
 from agentgym.trainers.losses.component import CORRECTIONS, POLICY_LOSSES, REGULARISERS, LossComponent
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import UpdateStatistics
+from agentgym.trainers.losses.facts import BatchLogprobs, UpdateStatistics
 from agentgym.trainers.losses.ratios import sequence_log_ratio
 from agentgym.trainers.losses.regularisers import EntropyHistory, epo_phase
-from agentgym.trainers.losses.token_masks import TokenChoice
 from agentgym.trainers.losses.trial import checked_pair, checked_tokens
 from agentgym.trainers.models.head import head_of, trunk_of
 from agentgym.trainers.models.head_logprobs import VocabularyTerm, head_logprobs
@@ -42,27 +40,9 @@ class LossOutput:
     """``[N]`` log-probabilities under the trained policy, without gradient."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchLogprobs:
-    """Scores of a micro-batch's sampled tokens, ``[N]`` each."""
-
-    logprob: Tensor
-    """Log-probability under the trained policy, with gradient."""
-    logprob_old: Tensor
-    """Log-probability under the old policy of the ratio."""
-    entropy: Tensor
-    """Entropy in nats; with gradient if a regulariser needs it."""
-    logprob_ref: Tensor | None = None
-    """Log-probability under the policy before RL or a teacher, if a regulariser needs it."""
-    choice: TokenChoice | None = None
-    """The token masks of the micro-batch, if any."""
-    terms: Mapping[str, Tensor] = field(default_factory=dict)
-    """Terms of the regularisers that read the whole vocabulary, by name, with gradient."""
-
-
 def token_logprobs(
     model: CausalLM,
-    batch: TrainBatch,
+    batch: Batch,
     temperature: float,
     *,
     entropy_has_gradient: bool = False,
@@ -75,13 +55,13 @@ def token_logprobs(
     Args:
         terms: functions of the log-probabilities of the whole vocabulary, see :func:`vocabulary_terms`.
     """
-    states = hidden_states(trunk_of(model), batch.layout)[batch.state]
+    states = batch.states(trunk_of(model))
     return head_logprobs(
         head_of(model), states, batch.target, temperature, entropy_has_gradient=entropy_has_gradient, terms=terms
     )
 
 
-def vocabulary_terms(batch: TrainBatch, config: LossConfig) -> dict[str, VocabularyTerm]:
+def vocabulary_terms(batch: Batch, config: LossConfig) -> dict[str, VocabularyTerm]:
     """Return the regularisers that read the whole vocabulary, by name, as functions of a few of a micro-batch's tokens.
 
     Columns that need a model's scores are not known yet; all others may be read.
@@ -93,7 +73,7 @@ def vocabulary_terms(batch: TrainBatch, config: LossConfig) -> dict[str, Vocabul
     }
 
 
-def _term(component: LossComponent, options: Any, batch: TrainBatch, log_distribution: Tensor, index: Tensor) -> Tensor:
+def _term(component: LossComponent, options: Any, batch: Batch, log_distribution: Tensor, index: Tensor) -> Tensor:
     columns = BatchColumns(batch, {})
     values = {
         name: log_distribution if name == "log_distribution" else columns[name][index]
@@ -106,7 +86,7 @@ def _term(component: LossComponent, options: Any, batch: TrainBatch, log_distrib
 
 def policy_loss(
     scores: BatchLogprobs,
-    batch: TrainBatch,
+    batch: Batch,
     config: LossConfig,
     facts: UpdateStatistics | None = None,
     history: EntropyHistory | None = None,
@@ -138,14 +118,14 @@ def policy_loss(
     for name, term, share in _regularisers(scores, batch, config, facts, history):
         loss = loss + (term * share).sum()
         sums[name] = term.detach().sum().item()
-    gap = (scores.logprob_old - batch.rollout_logprob).detach().abs()
+    gap = (scores.logprob_old - batch["logprob_rollout"]).detach().abs()
     sums["logprob_gap_mean"] = gap.sum().item()
     maxima = {"logprob_gap_max": gap.max().item() if gap.numel() else 0.0}
     return LossOutput(loss, sums, maxima, scores.logprob.detach())
 
 
 def gated_loss(
-    scores: BatchLogprobs, batch: TrainBatch, config: LossConfig, facts: UpdateStatistics
+    scores: BatchLogprobs, batch: Batch, config: LossConfig, facts: UpdateStatistics
 ) -> tuple[Tensor, Tensor]:
     """Return the policy loss per token ``[N]`` before corrections, and where its gate acted ``[N]``."""
     component = POLICY_LOSSES[config.kind]
@@ -157,30 +137,21 @@ def gated_loss(
         "high": 1 + high,
         "dual": config.dual,
     }
-    values = BatchColumns(batch, _scores_of(scores), further)
+    values = BatchColumns(batch, scores.columns, further)
     returned = component.call(**values.arguments(component, config.loss_options))
     return checked_pair(component.name, returned, len(scores.logprob))
 
 
-def _scores_of(scores: BatchLogprobs) -> dict[str, Tensor | None]:
-    return {
-        "logprob": scores.logprob,
-        "logprob_old": scores.logprob_old,
-        "entropy": scores.entropy,
-        "logprob_ref": scores.logprob_ref,
-    }
-
-
-def _ratio(scores: BatchLogprobs, batch: TrainBatch, config: LossConfig) -> Tensor:
+def _ratio(scores: BatchLogprobs, batch: Batch, config: LossConfig) -> Tensor:
     if config.level == "token":
         return policy.log_ratio_per_token(scores.logprob, scores.logprob_old).exp()
-    unit = batch.turn if config.level == "turn" else batch.row
+    unit = batch["turn"] if config.level == "turn" else batch.row
     return sequence_log_ratio(scores.logprob, scores.logprob_old, unit).exp()
 
 
-def correction_weight(logprob_old: Tensor, batch: TrainBatch, config: LossConfig, facts: UpdateStatistics) -> Tensor:
+def correction_weight(logprob_old: Tensor, batch: Batch, config: LossConfig, facts: UpdateStatistics) -> Tensor:
     """Return the product of all corrections' weights and masks, detached, ``[N]``; ones without corrections."""
-    rho = correction.log_rho(logprob_old, batch.rollout_logprob)
+    rho = correction.log_rho(logprob_old, batch["logprob_rollout"])
     weight = torch.ones_like(rho)
     for options in config.corrections:
         weight = weight * correction.weight_of(rho, batch, options, facts.of(CORRECTIONS[options.kind], batch))
@@ -189,7 +160,7 @@ def correction_weight(logprob_old: Tensor, batch: TrainBatch, config: LossConfig
 
 def _regularisers(
     scores: BatchLogprobs,
-    batch: TrainBatch,
+    batch: Batch,
     config: LossConfig,
     facts: UpdateStatistics,
     history: EntropyHistory | None,
@@ -202,13 +173,13 @@ def _regularisers(
         if component.reads("historical"):
             known = EntropyHistory() if history is None else history
             step = known.num_steps - 1  # the history includes the current step; steps count from 0
-            further["historical"] = _historical(batch.turn_index, known).to(scores.entropy)
+            further["historical"] = _historical(batch["turn_index"], known).to(scores.entropy)
             phase = epo_phase(step, getattr(options, "phase_steps", 0))
             further["phase"] = phase if facts.last_turn >= getattr(options, "from_turn", 0) else 0.0
         if component.phase == "vocabulary":
             term = scores.terms[component.name]
         else:
-            values = BatchColumns(batch, _scores_of(scores), further)
+            values = BatchColumns(batch, scores.columns, further)
             returned = component.call(**values.arguments(component, options))
             term = checked_tokens(component, returned, len(scores.logprob))
         coef = component.sign * (1.0 if component.is_scaled else getattr(options, "coef", 1.0))

@@ -12,18 +12,17 @@ then the gradient with the new advantages. That needs no buffer, and is equal if
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from agentgym.trainers.data.batch import TrainBatch
-from agentgym.trainers.data.layout import hidden_states
-from agentgym.trainers.data.samples import TrainingSample
+from agentgym.trainers.data.batch import Batch
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.distributed.sharding import own_part, parameters_of, ranks_of, run_whole
 from agentgym.trainers.kinds import max_logits
-from agentgym.trainers.losses.facts import FrozenTokens
+from agentgym.trainers.losses.facts import BatchLogprobs
 from agentgym.trainers.losses.options import VcpoOptions
 from agentgym.trainers.losses.ratios import clamped
 from agentgym.trainers.models.head import head_of, trunk_of
@@ -39,22 +38,22 @@ class Recrediting(Protocol):
     model: CausalLM
     temperature: float
 
-    def make_batches(self, samples: Sequence[TrainingSample]) -> list[TrainBatch]:
+    def make_batches(self, samples: Sequence[Row]) -> list[Batch]:
         """Return the micro-batches of some rows."""
         ...
 
-    def add_gradient(self, batch: TrainBatch, logprob_old: Tensor) -> None:
+    def add_gradient(self, batch: Batch, logprob_old: Tensor) -> None:
         """Add the gradient of a micro-batch's policy loss alone."""
         ...
 
 
 def recredit(
     step: Recrediting,
-    samples: Sequence[TrainingSample],
-    batches: Sequence[TrainBatch],
-    frozen: Sequence[FrozenTokens],
+    samples: Sequence[Row],
+    batches: Sequence[Batch],
+    frozen: Sequence[BatchLogprobs],
     options: VcpoOptions,
-) -> list[TrainBatch]:
+) -> list[Batch]:
     """Return the micro-batches of a minibatch with each group's baseline subtracted from the advantages.
 
     Args:
@@ -67,15 +66,14 @@ def recredit(
     found = TrajectoryIndex.of(samples)
     if options.baseline == "proxy":
         return subtract_opob(found, batches, frozen, proxy_energy(step.model, found, batches, step.temperature))
-    counts = [torch.bincount(batch.row, minlength=len(batch.samples)).tolist() for batch in batches]
     old = {
-        sample: part
-        for batch, tokens, sizes in zip(batches, frozen, counts, strict=True)
-        for sample, part in zip(batch.samples, torch.split(tokens.logprob_old, sizes), strict=True)
+        row: part
+        for batch, tokens in zip(batches, frozen, strict=True)
+        for row, part in zip(batch.rows, batch.split(tokens.logprob_old), strict=True)
     }
 
-    def backward(rows: list[int], batch: TrainBatch) -> None:
-        step.add_gradient(batch, torch.cat([old[rows[index]] for index in batch.samples]))
+    def backward(rows: list[int], batch: Batch) -> None:
+        step.add_gradient(batch, torch.cat([old[rows[index]] for index in batch.rows]))
 
     energy = gradient_energy(
         step.model, found, lambda rows: step.make_batches([samples[row] for row in rows]), backward
@@ -117,19 +115,19 @@ class TrajectoryIndex:
     """Ordinal of each trajectory's group."""
 
     @classmethod
-    def of(cls, samples: Sequence[TrainingSample]) -> TrajectoryIndex:
+    def of(cls, samples: Sequence[Row]) -> TrajectoryIndex:
         """Find the trajectories of a minibatch's samples."""
         rows: dict[int, list[int]] = {}
         for index, sample in enumerate(samples):
-            if sample.loss_mask.any():
+            if len(sample.in_batch):
                 rows.setdefault(sample.trajectory, []).append(index)
         return cls(list(rows), list(rows.values()), [samples[some[0]].ordinal for some in rows.values()])
 
-    def of_tokens(self, batches: Sequence[TrainBatch]) -> list[Tensor]:
+    def of_tokens(self, batches: Sequence[Batch]) -> list[Tensor]:
         """Return the index of each token's trajectory, one tensor ``[N]`` per micro-batch."""
         place = {number: index for index, number in enumerate(self.numbers)}
         return [
-            torch.tensor([place.get(number, -1) for number in batch.trajectories], device=batch.row.device)[batch.row]
+            torch.tensor([place.get(number, -1) for number in batch["trajectory"].tolist()], device=batch.row.device)
             for batch in batches
         ]
 
@@ -137,8 +135,8 @@ class TrajectoryIndex:
 def gradient_energy(
     model: CausalLM,
     found: TrajectoryIndex,
-    make_batches: Callable[[list[int]], Sequence[TrainBatch]],
-    backward: Callable[[list[int], TrainBatch], None],
+    make_batches: Callable[[list[int]], Sequence[Batch]],
+    backward: Callable[[list[int], Batch], None],
 ) -> Tensor:
     """Return the squared norm of each trajectory's gradient at an advantage of 1, ``[n]``.
 
@@ -159,8 +157,8 @@ def gradient_energy(
     for rows in found.rows:
         model.zero_grad()
         for batch in make_batches(rows):
-            ones = torch.ones_like(batch.advantage)
-            backward(rows, replace(batch, advantage=ones, weight=ones))
+            ones = torch.ones_like(batch["advantage"])
+            backward(rows, batch.with_columns(advantage=ones, loss_weight=ones))
         gradients = [own_part(p.grad) for p in trained if p.grad is not None]
         energies.append(sum(float(gradient.double().square().sum()) for gradient in gradients))
     model.zero_grad()
@@ -170,7 +168,7 @@ def gradient_energy(
 
 
 @torch.no_grad()
-def proxy_energy(model: CausalLM, found: TrajectoryIndex, batches: Sequence[TrainBatch], temperature: float) -> Tensor:
+def proxy_energy(model: CausalLM, found: TrajectoryIndex, batches: Sequence[Batch], temperature: float) -> Tensor:
     """Return ``sum_k (1 - 2 pi_k + sum_v pi_v^2)`` over each trajectory's tokens, ``[n]``.
 
     This is the squared norm of the gradient of the log-probabilities with respect to the logits, summed over tokens.
@@ -186,7 +184,7 @@ def proxy_energy(model: CausalLM, found: TrajectoryIndex, batches: Sequence[Trai
         step = max(1, max_logits(is_gpu=model.device.type == "cuda") // vocabulary_of(head))
         for place, scale in ranks.share(len(batches)):
             batch = batches[place]
-            states = hidden_states(trunk_of(whole), batch.layout)[batch.state]
+            states = batch.states(trunk_of(whole))
             pieces = zip(*(torch.split(part, step) for part in (states, batch.target, of_tokens[place])), strict=True)
             for some, target, index in pieces if scale else ():
                 probability = (head(some).float() / temperature).softmax(-1)
@@ -200,8 +198,8 @@ def proxy_energy(model: CausalLM, found: TrajectoryIndex, batches: Sequence[Trai
 
 
 def subtract_opob(
-    found: TrajectoryIndex, batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], energy: Tensor
-) -> list[TrainBatch]:
+    found: TrajectoryIndex, batches: Sequence[Batch], frozen: Sequence[BatchLogprobs], energy: Tensor
+) -> list[Batch]:
     """Return a minibatch's micro-batches with each group's baseline subtracted from the advantages.
 
     Args:
@@ -213,14 +211,14 @@ def subtract_opob(
     if not found.numbers:
         return list(batches)
     at = found.of_tokens(batches)
-    of_token, advantage = torch.cat(at), torch.cat([batch.advantage for batch in batches]).double()
-    log_ratio = torch.cat([f.logprob - b.rollout_logprob for f, b in zip(frozen, batches, strict=True)]).double()
+    of_token, advantage = torch.cat(at), torch.cat([batch["advantage"] for batch in batches]).double()
+    log_ratio = torch.cat([f.logprob - b["logprob_rollout"] for f, b in zip(frozen, batches, strict=True)]).double()
     zeros = torch.zeros(len(found.numbers), dtype=torch.float64, device=log_ratio.device)
     returns = zeros.index_copy(0, of_token, advantage)
     group = torch.unique(torch.tensor(found.group), return_inverse=True)[1].to(log_ratio.device)
     log_weight = clamped(zeros.index_add(0, of_token, log_ratio))
     baseline = opob_baselines(returns, log_weight, energy.to(log_ratio.device), group)
     return [
-        replace(batch, advantage=batch.advantage - baseline[index].to(batch.advantage))
+        batch.with_columns(advantage=batch["advantage"] - baseline[index].to(batch["advantage"]))
         for batch, index in zip(batches, at, strict=True)
     ]

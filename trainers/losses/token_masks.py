@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from agentgym.errors import blamed
-from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.batch import Batch
 from agentgym.trainers.data.plan import token_weights
 from agentgym.trainers.losses.component import TOKEN_MASKS, LossComponent
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import FrozenTokens, UpdateTokens
+from agentgym.trainers.losses.facts import BatchLogprobs, UpdateTokens
 from agentgym.trainers.losses.options import ClipCovOptions, ForkingTokensOptions, KlCovOptions
 from agentgym.trainers.losses.ratios import clamped
 from agentgym.trainers.losses.trial import checked_marks
@@ -110,8 +110,8 @@ def kl_cov(covariance: Tensor, options: KlCovOptions) -> Tensor:
 
 
 def choose_tokens(
-    batches: Sequence[TrainBatch],
-    frozen: Sequence[FrozenTokens],
+    batches: Sequence[Batch],
+    frozen: Sequence[BatchLogprobs],
     was_gated: Sequence[Tensor],
     shares: Sequence[Tensor],
     config: LossConfig,
@@ -139,7 +139,7 @@ def choose_tokens(
         marked = checked_marks(component, _marked(component, update, options), len(update))
         acted[component.name] = ~marked if component.effect == "keep" else marked
         if component.effect == "keep":
-            unit = update.join([batch.unit for batch in batches])
+            unit = update.join([batch["unit"] for batch in batches])
             weight = _weights_within(marked & (weight > 0), unit, config, weight)
         elif component.effect == "leave_out":
             is_kept = is_kept & ~marked

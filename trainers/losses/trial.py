@@ -14,7 +14,7 @@ from torch import Tensor
 from agentgym.errors import ConfigError, blamed, error_text
 from agentgym.plugins import imported, parameters_of
 from agentgym.trainers.data.columns import COLUMNS
-from agentgym.trainers.data.weighted_row import WeightedRow
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.losses.batch_columns import called_column
 from agentgym.trainers.losses.component import LossComponent
 from agentgym.trainers.losses.config import LossConfig
@@ -196,7 +196,7 @@ def _made_up() -> dict[str, Any]:
         **{"logprob_teacher": values["logprob_ref"], "historical": values["logprob_ref"], "phase": 1.0},
         **{"weighing_weight": torch.ones(_NUM_TOKENS), "weighing_unit": None},
         **{"covariance": values["advantage"], "was_gated": rows > 1, "seed": 0},
-        **{"episodes": (), "renderer": None},  # the first call with episodes is that of the first step
+        **{"episodes": (), "renderer": None},  # losses/episodes_trial.py tries them with episodes
         "log_distribution": torch.log_softmax(logits, -1),
         # two trajectories of one turn in a group, of which the first succeeded
         **{"group": torch.zeros_like(rows), "group_size": torch.full_like(rows, 2), "siblings": torch.zeros_like(rows)},
@@ -227,24 +227,28 @@ def checked_marks(component: LossComponent, returned: object, num_tokens: int) -
     )
 
 
-def checked_rows(component: LossComponent, returned: object) -> list[WeightedRow]:
+def checked_rows(component: LossComponent, returned: object, vocabulary: int | None = None) -> list[Row]:
     """Return the rows of an auxiliary loss.
+
+    Args:
+        vocabulary: number of tokens that the model knows; None if that is not known.
 
     Raises:
         ConfigError: it returned something else.
     """
-    if not isinstance(returned, Sequence) or not all(isinstance(row, WeightedRow) for row in returned):
-        raise ConfigError(
-            f"auxiliary loss {component.name}: expected a list of WeightedRow, it returned {_described(returned)}"
-        )
+    name = f"auxiliary loss {component.name}"
+    if not isinstance(returned, Sequence) or not all(
+        isinstance(row, Row) and "is_sampled" in row.columns for row in returned
+    ):
+        raise ConfigError(f"{name}: expected a list of WeightedRow, it returned {_described(returned)}")
     for row in returned:
-        if not len(row.token_ids) == len(row.weights) == len(row.is_sampled):
-            raise ConfigError(
-                f"auxiliary loss {component.name}: a row has {len(row.token_ids)} tokens, {len(row.weights)} weights "
-                f"and {len(row.is_sampled)} marks of sampled tokens, expected as many of each"
-            )
-        if not np.isfinite(row.weights).all():
-            raise ConfigError(f"auxiliary loss {component.name}: a row has weights that are not finite")
+        weights = row.columns["loss_weight"]
+        if not np.isfinite(weights).all() or (weights < 0).any():
+            raise ConfigError(f"{name}: a row has weights that are not finite or below 0")
+        ids = row.token_ids
+        if ids and (min(ids) < 0 or (vocabulary is not None and max(ids) >= vocabulary)):
+            wrong = min(ids) if min(ids) < 0 else max(ids)
+            raise ConfigError(f"{name}: a row has the token id {wrong}, which the tokenizer does not have")
     return list(returned)
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, CorruptDataError, UsageError, gist, require_extra
 from agentgym.trainers.models.config import LoraSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ADAPTERS: Final = "adapters"
 """Folder of a run with its adapters, beside the merged model."""
@@ -68,8 +72,16 @@ def has_adapters_alone(folder: Path) -> bool:
     return (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file()
 
 
-def merge_adapters(folder: Path, out: Path, say: Callable[[str], None] = lambda line: None) -> None:
+def merge_adapters(
+    folder: Path,
+    out: Path,
+    say: Callable[[str], None] = lambda line: None,
+    weights: Mapping[str, Tensor] = MappingProxyType({}),
+) -> None:
     """Write the model of a folder of adapters, with these merged into it, to an empty folder.
+
+    Args:
+        weights: trained parameters that replace those of the folder, by name.
 
     Raises:
         UsageError, CorruptDataError: the adapters or their model cannot be read.
@@ -87,10 +99,27 @@ def merge_adapters(folder: Path, out: Path, say: Callable[[str], None] = lambda 
     except Exception as error:
         raise CorruptDataError(f"the adapters in {folder} do not fit {base}: {gist(error)}") from error
     _check_read(set(_stored_names(folder)), adapted, folder, base)
+    replace_weights(adapted, weights)
     save_model(adapted, _own_tokenizer(folder, tokenizer), out / "merged")
     for file in (out / "merged").iterdir():
         file.rename(out / file.name)
     (out / "merged").rmdir()
+
+
+def replace_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
+    """Copy weights into the parameters of a model that have their names.
+
+    Raises:
+        CorruptDataError: the model has no such parameter.
+    """
+    import torch
+
+    own = dict(model.named_parameters())
+    if unknown := sorted(weights.keys() - own.keys()):
+        raise CorruptDataError(f"the weights are not those of the model, which has no {unknown[0]}")
+    with torch.no_grad():
+        for key, weight in weights.items():
+            own[key].copy_(weight)
 
 
 def _own_tokenizer(folder: Path, tokenizer: Any) -> Any:

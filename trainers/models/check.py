@@ -10,6 +10,7 @@ from torch import Tensor
 from agentgym.errors import ConfigError, error_text
 from agentgym.trainers.models.head import frozen, head_of, trunk_of
 from agentgym.trainers.models.head_logprobs import vocabulary_of
+from agentgym.trainers.models.vision import largest_logit
 from agentgym.trainers.types import CausalLM
 
 _ROWS = ((3, 10, 17, 24, 31, 38), (3, 10, 17, 24, 5, 6))
@@ -78,7 +79,7 @@ def token_ids(model: CausalLM) -> Tensor:
 
 def relative_gap(made: Tensor, expected: Tensor) -> float:
     """Return the largest difference divided by the largest number; NaN if a value is NaN."""
-    return float((made.float() - expected.float()).abs().max() / expected.float().abs().max())
+    return float((made.float() - expected.float()).abs().max()) / largest_logit(expected)
 
 
 def _named(model: CausalLM) -> str:

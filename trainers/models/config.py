@@ -59,10 +59,14 @@ class ModelConfig(ChatConfig):
     initializer_range: float = 0.06
     max_context_tokens: int = 512
     """Largest length of a conversation in tokens, for the engine and for a model built from scratch."""
+    vision: Literal["frozen", "trained"] = "frozen"
+    """Vision tower and projector of a model that sees."""
     lora: LoraSettings = LoraSettings()
 
     def __post_init__(self) -> None:
         check_ranges(self, "model.")
+        if self.vision == "trained" and self.lora.rank > 0:
+            raise ConfigError("model.vision=trained trains all weights: set model.lora.rank=0, or model.vision=frozen")
 
     @property
     def trains_adapters_of_files(self) -> bool:

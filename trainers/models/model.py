@@ -31,6 +31,7 @@ from agentgym.trainers.models.quantized import is_four_bit, is_quantized, keep_e
 from agentgym.trainers.models.reading import built, read_weights, senses_of
 from agentgym.trainers.models.seeding import seeded_weights
 from agentgym.trainers.models.sources import local_model, share_weights
+from agentgym.trainers.models.vision import NO_IMAGES, attach_vision, find_vision, vision_of
 from agentgym.trainers.types import CausalLM, HasParameters, Tokenizer, unwrapped
 from agentgym.visible_text import visible
 
@@ -50,6 +51,8 @@ def load_model(
     quantize: Quantization = "none",
     tokenizer: Tokenizer | None = None,
     say: Callable[[str], None] = _on_stderr,
+    *,
+    takes_images: bool = True,
 ) -> tuple[CausalLM, Tokenizer]:
     """Load a causal language model in float32 and its tokenizer.
 
@@ -58,6 +61,7 @@ def load_model(
         quantize: storage of the matrices if they are not trained.
         tokenizer: the model's tokenizer, if it has been loaded before.
         say: receives notes on weights that were converted or left out.
+        takes_images: False if another process samples, whose distribution holds the placeholders of images.
 
     Raises:
         MissingExtraError: the quantization library is not installed.
@@ -69,11 +73,17 @@ def load_model(
     try:
         tokenizer = tokenizer_in(source) if tokenizer is None else tokenizer
         model, notes = read_weights(source, path, quantize)
+        vision, why_text_only = find_vision(source, tokenizer) if takes_images else (None, NO_IMAGES)
     except UsageError:
         raise
     except Exception as error:
         kind = CorruptDataError if Path(source).is_dir() else UsageError
         raise kind(f"the model at {path} cannot be loaded: {why_unreadable(Path(source), error)}") from error
+    if vision is not None:
+        attach_vision(model, vision)
+    if notes and notes[-1].endswith("stay as they are"):  # the note on a vision tower
+        blind = f", since prompts hold text alone: {why_text_only} (docs/vision.md)"
+        notes[-1] += blind if vision is None else " unless model.vision=trained"
     for note in notes:
         say(f"note: {note}")
     _check_vocabulary(tokenizer, num_known_ids(model), path)
@@ -170,6 +180,18 @@ def as_ids(eos_token_id: object) -> tuple[int, ...]:
     if isinstance(eos_token_id, list):
         return tuple(eos_token_id)
     return (eos_token_id,) if isinstance(eos_token_id, int) else ()
+
+
+def train_vision(model: CausalLM) -> None:
+    """Train the vision tower and the projector of a model, too.
+
+    Raises:
+        ConfigError: it has none, or its family is not among those that see.
+    """
+    if vision_of(model) is None:
+        raise ConfigError(f"model.vision=trained: {model.config.model_type} does not see here (docs/vision.md)")
+    for _, part in senses_of(model):
+        part.requires_grad_(True)
 
 
 def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
@@ -367,6 +389,8 @@ def save_model(
     plain_model(model).save_pretrained(partial)
     share_weights(partial)
     tokenizer.save_pretrained(partial)
+    if (vision := vision_of(model)) is not None:
+        vision.save(partial)
     if context != FULL:
         (partial / CONTEXT_FILE).write_text(json.dumps(asdict(context), indent=2) + "\n", encoding="utf-8")
     if chat != ChatConfig():

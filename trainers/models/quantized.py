@@ -27,7 +27,7 @@ _SINCE: Final = {"mxfp4": "5.23.0", "fp8": "5.24.0"}
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class WeightReading:
     """The way in which the weights of a model are read."""
 
     method: str = ""
@@ -38,7 +38,7 @@ class Reading:
     """True if the weights are quantized in the files and in floating point in memory."""
 
 
-def reading_of(config: ModelShape, quantize: Quantization, path: str | Path) -> Reading:
+def reading_of(config: ModelShape, quantize: Quantization, path: str | Path) -> WeightReading:
     """Return the way in which a model's weights are read, and change its configuration accordingly.
 
     An argument ``quantization_config``, None included, would make transformers forget the files' own, and read packed
@@ -57,7 +57,7 @@ def reading_of(config: ModelShape, quantize: Quantization, path: str | Path) -> 
     holder = config if getattr(config, "quantization_config", None) else config.get_text_config()
     stored = getattr(holder, "quantization_config", None)
     if not stored:
-        return Reading() if quantize == "none" else Reading(options={"quantization_config": _four_bits()})
+        return WeightReading() if quantize == "none" else WeightReading(options={"quantization_config": _four_bits()})
     values = dict(stored if isinstance(stored, Mapping) else stored.to_dict())
     method = method_of(values)
     if quantize != "none" and not _is_nf4(values):
@@ -73,7 +73,7 @@ def reading_of(config: ModelShape, quantize: Quantization, path: str | Path) -> 
         _check_release(method, path)
         values["dequantize"] = True
     holder.quantization_config = values
-    return Reading(method, {}, is_converted=quantize == "none")
+    return WeightReading(method, {}, is_converted=quantize == "none")
 
 
 def _check_release(method: str, path: str | Path) -> None:
@@ -125,7 +125,7 @@ def check_can_be_read(stored: Mapping[str, Any], path: str | Path) -> None:
         )
 
 
-def dequantize(model: CausalLM, how: Reading) -> CausalLM:
+def dequantize(model: CausalLM, how: WeightReading) -> CausalLM:
     """Return a loaded model with all weights in floating point, if they are not to stay quantized."""
     made: Any = model
     return made.dequantize() if how.is_converted and is_quantized(made) else model

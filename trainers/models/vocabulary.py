@@ -1,12 +1,34 @@
-"""A check that a model has rows for all tokens of its prompts."""
+"""The renderer of a model's prompts, and a check that the model has rows for all of their tokens."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from agentgym.errors import CorruptDataError
 from agentgym.render.chat import ChatRenderer
+from agentgym.render.config import ChatConfig
 from agentgym.render.guard import control_texts
-from agentgym.trainers.models.model import num_known_ids
+from agentgym.trainers.models.model import end_ids, num_known_ids
+from agentgym.trainers.models.sources import local_model
+from agentgym.trainers.models.vision import NO_IMAGES, find_vision
 from agentgym.trainers.types import CausalLM, Tokenizer
+
+
+def renderer_for(
+    path: str | Path, tokenizer: Tokenizer, chat: ChatConfig, *, takes_images: bool = True
+) -> ChatRenderer:
+    """Return the renderer of a model's prompts, with its vision if it sees.
+
+    Args:
+        path: the model's source; empty for a model that is built here.
+        takes_images: False if another process samples, which gets token ids alone.
+    """
+    if not path:
+        return ChatRenderer(tokenizer, chat)
+    vision, why_text_only = find_vision(local_model(path), tokenizer) if takes_images else (None, NO_IMAGES)
+    renderer = ChatRenderer(tokenizer, chat, end_ids(path), vision=vision)
+    renderer.why_text_only = why_text_only
+    return renderer
 
 
 def check_ids(model: CausalLM, tokenizer: Tokenizer, renderer: ChatRenderer) -> None:

@@ -13,7 +13,7 @@ from agentgym.errors import RunStoppedError
 from agentgym.render.chat import ChatRenderer
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.outline import GroupMetadata
-from agentgym.trainers.data.weighted_row import WeightedRow
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.losses.component import LossComponent
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.trial import checked_rows
@@ -37,7 +37,7 @@ class AddedLoss:
         self,
         config: LossConfig,
         model: CausalLM,
-        rows_of: Callable[[int], Sequence[WeightedRow]],
+        rows_of: Callable[[int], Sequence[Row]],
         weight: float,
         name: str,
         *,
@@ -94,7 +94,7 @@ class SftMix:
         rows: the rows of all demonstrations, at least ``sft.mix.batch_size``.
     """
 
-    def __init__(self, config: TrainConfig, model: CausalLM, rows: Sequence[WeightedRow]) -> None:
+    def __init__(self, config: TrainConfig, model: CausalLM, rows: Sequence[Row]) -> None:
         self._config, self._model = config, model
         self._batches = SftBatches(rows, config.sft.mix.batch_size, config.seed, "sft mix")
 
@@ -129,6 +129,7 @@ def auxiliary_of(
     """
     held = [group for group in groups if not isinstance(group, GroupMetadata)]
     episodes = [member for group in held for member in group.valid]
-    rows = checked_rows(part, part.invoke({"episodes": episodes, "renderer": renderer}, options))
+    known = getattr(model.get_input_embeddings(), "num_embeddings", None)
+    rows = checked_rows(part, part.invoke({"episodes": episodes, "renderer": renderer}, options), known)
     coef = getattr(options, "coef", 1.0)
     return AddedLoss(config, model, lambda number: rows, coef, part.name, rollouts_are_sharded=rollouts_are_sharded)

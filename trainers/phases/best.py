@@ -8,10 +8,12 @@ from agentgym.evals.episodes import write_json
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.reporting.metrics import Log
+from agentgym.trainers.run.folder import ROLES
 from agentgym.trainers.run.run import Run
 
 BEST = "best"
-"""Folder of the best model in a run's folder, and name of the file with its step and success."""
+"""Folder of the best model in a run's folder and in those of trained roles, and name of the file with its step and
+success."""
 
 
 def best_of(run_dir: Path) -> tuple[int, float, int]:
@@ -40,9 +42,16 @@ async def note_evaluation(run: Run, log: Log, step: int) -> bool:
 
     best_step, success, num_since = await run.ranks.from_main(found)
     if config.keep_best and best_step == step:
-        model = run.policy.whole_model()
-        if model is not None:
-            save_model(model, run.tokenizer, run.run_dir / BEST, run.config.context, run.config.model.chat)
+        models = [(run.config, run.run_dir, run.policy, run.tokenizer)]
+        models += [
+            (role.config, run.run_dir / ROLES / name, role.policy, role.tokenizer)
+            for name, role in run.roles.trained.items()
+        ]
+        for own, folder, policy, tokenizer in models:
+            model = policy.whole_model()
+            if model is not None:
+                save_model(model, tokenizer, folder / BEST, own.context, own.model.chat)
+        if run.ranks.is_main:
             write_json(run.run_dir / f"{BEST}.json", {"step": step, "success": success})
     is_over = 0 < config.patience <= num_since
     if is_over:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
-from agentgym.engine import SamplingParams
+from agentgym.engine import ENDPOINT, SamplingParams
 from agentgym.env.env import Env
 from agentgym.env.live import LIVE_DEMOS
 from agentgym.errors import EnvError, UsageError, boundary
@@ -15,10 +15,11 @@ from agentgym.rollout.group import run_groups
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import GroupRecord, read_json_object, read_records, replace_text, write_records
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config.sft import ENDPOINT, SftConfig
+from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_demos, has_oracle
-from agentgym.trainers.data.weighted_row import WeightedRow
+from agentgym.trainers.data.row import Row
+from agentgym.trainers.data.weighted_row import is_taught
 from agentgym.trainers.engines.openai.endpoint import parse_endpoint
 from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents
 from agentgym.trainers.reporting.metrics import Log
@@ -27,7 +28,7 @@ from agentgym.trainers.run.run import Run
 from agentgym.trainers.sft.conversation import Conversation
 from agentgym.trainers.sft.files import read_files
 from agentgym.trainers.sft.oracle import NUM_REPLAYED, oracle_note
-from agentgym.trainers.sft.recorded import RecordedSource, as_conversation, chosen, read_run
+from agentgym.trainers.sft.recorded import RecordedSource, as_conversation, chosen, of_policy, read_run
 from agentgym.trainers.sft.rows import digest_of, sft_rows
 from agentgym.trainers.sft.schema import fillers_note, misfits_note, strangers_note
 from agentgym.trainers.sft.write import Writer
@@ -60,7 +61,7 @@ def read_given(config: SftConfig) -> LoadedDemos:
     )
 
 
-async def collect_rows(run: Run, given: LoadedDemos, log: Log) -> list[WeightedRow]:
+async def collect_rows(run: Run, given: LoadedDemos, log: Log) -> list[Row]:
     """Return the training rows of all sources, in the order of files, runs, and teacher or oracle.
 
     Raises:
@@ -84,7 +85,7 @@ async def collect_rows(run: Run, given: LoadedDemos, log: Log) -> list[WeightedR
             f"note: {len(demos):,} demonstrations make {len(every):,} rows, one for each context window "
             f"(context.policy={config.context.policy}); sft.num_demos and sft.num_epochs lower the number of steps"
         )
-    rows = [row for row in every if row.is_taught]
+    rows = [row for row in every if is_taught(row)]
     if len(rows) < len(every):
         log.say(
             f"note: demonstrations: {len(every) - len(rows)} of {len(every)} rows are left out, since none of their "
@@ -113,8 +114,6 @@ def num_demos(config: TrainConfig) -> list[int]:
     In a mixture, ``sft.num_demos`` is divided in proportion to the environments' largest weights; environments that
     set their own number are excepted.
     """
-    if not config.envs:
-        return [config.sft.num_demos]
     weights = [max(env.weight, env.final_weight or 0.0) for env in config.envs]
     shares = [round(config.sft.num_demos * weight / sum(weights)) for weight in weights]
     return [env.sft.get("num_demos", share) for env, share in zip(config.envs, shares, strict=True)]
@@ -184,7 +183,9 @@ class Sources:
         valid = [trajectory for trajectory in recorded.trajectories if trajectory.status.is_evidence]
         split = self.env.config.eval.split
         open_to_all = [trajectory for trajectory in valid if trajectory.task.split != split or split == "train"]
-        kept = chosen(open_to_all, self.env.config.sft.keep)
+        selected = chosen(open_to_all, self.env.config.sft.keep)
+        others = self._run.roles.beside_demonstrations(self.env)
+        kept = [own for one in selected if (own := of_policy(one, self._probe(), others)) is not None]
         demos: list[Trajectory] = []
         num_as_recorded = num_malformed = num_long = 0
         for trajectory in kept:
@@ -206,6 +207,8 @@ class Sources:
         )
         if len(open_to_all) < len(valid):
             counts += f"; {len(valid) - len(open_to_all)} left out as tasks of the split {split!r} (eval.split)"
+        if len(kept) < len(selected):
+            counts += f"; {len(selected) - len(kept)} left out as those of players that roles play"
         if num_malformed:
             counts += f"; {num_malformed} left out for malformed calls, which another format cannot write"
         self._say(recorded.name, counts, num_long, demos, "episode")
@@ -255,6 +258,7 @@ class Sources:
             context=config.context,
             group=config.group,
             seed=config.seed,
+            others=self._run.roles.beside_demonstrations(self.env),
             on_episode=lambda demo: self._log.add_episode("demos", demo),
         )
 
@@ -343,7 +347,7 @@ async def _tools_in(env: Env, task: Task) -> tuple[ToolSpec, ...]:
     return tuple(env.tools)
 
 
-def _check_same(run: Run, rows: list[WeightedRow]) -> None:
+def _check_same(run: Run, rows: list[Row]) -> None:
     """Check that a resumed run's demonstrations have not changed, so that it ends as it would have without the stop."""
     path = run.run_dir / "demos" / "rows.json"
     now = {"num_rows": len(rows), "digest": digest_of(rows)}
@@ -356,7 +360,7 @@ def _check_same(run: Run, rows: list[WeightedRow]) -> None:
     replace_text(path, json.dumps(now) + "\n")
 
 
-def _check_enough(config: SftConfig, rows: list[WeightedRow]) -> None:
+def _check_enough(config: SftConfig, rows: list[Row]) -> None:
     needed = {"sft.mix.batch_size": config.mix.batch_size} if config.mix.weight else {}
     if config.has_phase and (config.files or config.runs or config.teacher):
         needed["sft.batch_size"] = config.batch_size

@@ -27,6 +27,7 @@ async def evaluate_policy(run: Run, log: Log, label: str, step: int) -> float:
     ranks sample, each plays its share of the tasks; else the first rank plays all of them.
     """
     found: dict[str, EvalSummary] = {}
+    await run.roles.begin_step(step)
     for env in run.envs:
         found[env.name] = await _evaluate_in(run, env, log, label)
         log.say(_line(found[env.name], label, step, env))
@@ -82,6 +83,7 @@ async def _evaluate(run: Run, env: RunEnv, log: Log, label: str, tasks: list[Tas
         env.eval_pool,
         run.make_agent(env, env.config.eval.temperature),
         group_config=_single(env),
+        roles=run.roles.cast(env),
         on_episode=lambda trajectory: log.add_episode(f"evaluation {label}", trajectory),
         **about,
     )
@@ -98,7 +100,8 @@ async def _play_share(
         log.add_episode(f"evaluation {label}", trajectory)
 
     agents, config = run.make_agent(env, env.config.eval.temperature), replace(_single(env), num_envs=run.num_episodes)
-    return await run_groups(share, env.eval_pool, agents, config, seed=seed, on_episode=keep)
+    cast = run.roles.cast(env)
+    return await run_groups(share, env.eval_pool, agents, config, seed=seed, on_episode=keep, roles=cast)
 
 
 def _single(env: RunEnv) -> GroupConfig:

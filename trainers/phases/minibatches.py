@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.batch import Batch
 from agentgym.trainers.data.plan import RowOutline
 from agentgym.trainers.data.samples import FilteredGroup
 from agentgym.trainers.distributed.ranks import Ranks
@@ -38,7 +38,7 @@ def plan_minibatches(
         rows: outlines of all rows of the step.
         seed: seed of the shuffles. All ranks must pass the same one.
     """
-    whole = _rows_of_groups(verdicts, rows)
+    whole = [group for group in _rows_of_groups(verdicts, rows) if group]  # a role may have no turn in one
     if config.minibatch == "tokens":
         units = [own for group in whole for own in _rows_of_episodes(group, rows)]
         weights = [sum(rows[at].num_trained for at in own) for own in units]
@@ -66,12 +66,12 @@ class OldLogprobs:
     def __init__(self, of_row: Mapping[int, Tensor] | None = None) -> None:
         self._of_row: dict[int, Tensor] = dict(of_row or {})
 
-    def add(self, rows: Rows, batch: TrainBatch, logprob: Tensor) -> None:
+    def add(self, rows: Sequence[int], batch: Batch, logprob: Tensor) -> None:
         """Store the log-probabilities of a micro-batch of a minibatch's ``rows``."""
-        counts = torch.bincount(batch.row, minlength=len(batch.samples)).tolist()
-        parts = torch.split(logprob.cpu(), counts)
         # clones: a view would keep, and send, the whole micro-batch's
-        self._of_row |= {rows[index]: part.clone() for index, part in zip(batch.samples, parts, strict=True)}
+        self._of_row |= {
+            rows[index]: part.clone() for index, part in zip(batch.rows, batch.split(logprob.cpu()), strict=True)
+        }
 
     def fetched(self, ranks: Ranks, wanted: Sequence[Collection[int]]) -> OldLogprobs:
         """Return the rows that this rank wants, which others may have computed. All ranks must call this.
@@ -81,9 +81,9 @@ class OldLogprobs:
         """
         return OldLogprobs(ranks.fetched(self._of_row, wanted))
 
-    def of(self, rows: Rows, batch: TrainBatch) -> Tensor:
+    def of(self, rows: Sequence[int], batch: Batch) -> Tensor:
         """Return the log-probabilities of a micro-batch of a minibatch's ``rows``."""
-        return torch.cat([self._of_row[rows[index]] for index in batch.samples]).to(batch.rollout_logprob.device)
+        return torch.cat([self._of_row[rows[index]] for index in batch.rows]).to(batch.row.device)
 
 
 def _rows_of_groups(verdicts: Iterable[FilteredGroup], rows: Sequence[RowOutline]) -> list[Rows]:

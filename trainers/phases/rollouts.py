@@ -69,7 +69,7 @@ def planner_of(env: RunEnv, seed: int) -> EnvPlanner:
 def mixture_of(config: TrainConfig, state: MixtureState | None) -> Mixture:
     """Return the shares of a run's environments in its groups."""
     return Mixture(
-        lambda step: [env.weight_at(step, config.num_steps) for env in config.envs] or (1.0,),
+        lambda step: [env.weight_at(step, config.num_steps) for env in config.envs],
         groups_per_step=config.groups_per_step,
         config=config.mixture,
         state=state,
@@ -160,6 +160,7 @@ class Rollouts:
             ordinal,
             env.task(plan.task),
             make_agent=self._agents_of(plan.env, step),
+            roles=self._run.roles.cast(self._envs[plan.env], step),
             num_episodes=plan.num_episodes,
             max_turns=plan.max_turns,
             program=env.program(plan, ordinal, step),

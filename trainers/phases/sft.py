@@ -19,12 +19,11 @@ from agentgym.env.worker_thread import is_interrupted
 from agentgym.errors import RunStoppedError
 from agentgym.trainers.checkpoint import CheckpointWriter, TrainState
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.data.layout import PAD_ID, recomputed
-from agentgym.trainers.data.plan import of_similar_length, rows_of_similar_length
-from agentgym.trainers.data.weighted_row import WeightedRow
+from agentgym.trainers.data.batch import Batch
+from agentgym.trainers.data.layout import recomputed
+from agentgym.trainers.data.row import Row
+from agentgym.trainers.data.spread import RankBatches, RankRows
 from agentgym.trainers.distributed.clipping import clipped_norm
-from agentgym.trainers.distributed.deal import Numbered, dealt
-from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import ranks_of, run_whole
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models.head import head_of, trunk_of
@@ -61,7 +60,7 @@ def batches_note(config: SftConfig, num_rows: int) -> str:
 def sft_steps(
     model: CausalLM,
     optimizer: torch.optim.Optimizer,
-    rows: Sequence[WeightedRow],
+    rows: Sequence[Row],
     config: SftConfig,
     seed: int,
     first_step: int,
@@ -70,7 +69,7 @@ def sft_steps(
     """Train from ``first_step`` on: make one optimizer step per item of this generator, and yield its metrics.
 
     Args:
-        rows: rows with at least one weighted token each (:attr:`WeightedRow.is_taught`).
+        rows: rows with at least one weighted token each (:func:`~agentgym.trainers.data.weighted_row.is_taught`).
         loss: the size of micro-batches, the precision, and whether layers are recomputed.
 
     Raises:
@@ -117,7 +116,7 @@ class SftSums:
 
 def add_gradient(
     model: CausalLM,
-    rows: Sequence[WeightedRow],
+    rows: Sequence[Row],
     config: LossConfig,
     factor: float = 1.0,
     *,
@@ -134,65 +133,32 @@ def add_gradient(
         rollouts_are_sharded: each rank passes its own rows; else all pass the same. Each trains on its share.
     """
     ranks, device, total = ranks_of(model), next(model.parameters()).device, SftSums()
-    weight = float(sum(row.weights[1:].sum(dtype="float64") for row in rows))
+    weight = float(sum(row.columns["loss_weight"][row.in_batch].sum(dtype="float64") for row in rows))
     if rollouts_are_sharded:
         weight = sum(ranks.gathered(weight))
     if not weight:
         return SftSums()
-    share = _from_all if rollouts_are_sharded else _share
-    for part, scale in share(rows, config.microbatch_tokens, ranks):
+    every = RankRows.of(rows, ranks, is_spread=rollouts_are_sharded)
+    work = RankBatches.read(every, ranks, device, tokens_per_microbatch=config.microbatch_tokens, forwards_last=False)
+    for index, scale in work.share:
         with recomputed(model) if config.recompute_activations else nullcontext():
             with computing(config.precision, device):
-                loss, sums = sft_sums(model, part)
+                loss, sums = sft_sums(model, work.batches[index])
             (loss * (factor * scale / weight)).backward()  # type: ignore[no-untyped-call]
         total += sums if scale else SftSums()
     return sum(ranks.gathered(total), SftSums())
 
 
-def _share(rows: Sequence[WeightedRow], room: int, ranks: Ranks) -> list[tuple[list[WeightedRow], int]]:
-    """Return this rank's micro-batches, each with the factor of its loss as in :meth:`Ranks.share`.
-
-    Each rank takes every N-th row by length, so that all have about as many tokens.
-    """
-    ordered = sorted(rows, key=lambda row: len(row.token_ids))
-    of_ranks = [rows_of_similar_length(ordered[rank :: ranks.count], room) for rank in range(ranks.count)]
-    mine = [(part, ranks.count) for part in of_ranks[ranks.rank]]
-    again = (mine[-1][0] if mine else ordered[:1], 0)
-    return mine + [again] * (max(map(len, of_ranks)) - len(mine))
-
-
-def _from_all(rows: Sequence[WeightedRow], room: int, ranks: Ranks) -> list[tuple[list[WeightedRow], int]]:
-    """Return this rank's micro-batches of the rows of all ranks, each with the factor of its loss."""
-    numbers = Numbered.of(ranks, [len(row.token_ids) for row in rows])
-    batches = of_similar_length(numbers.sizes, room)
-    parts = dealt(ranks, dict(zip(numbers.of_rank(ranks.rank), rows, strict=True)), batches)
-    return [(part, scale) for part, (_, scale) in zip(parts, ranks.share(len(batches)), strict=True)]
-
-
-def sft_sums(model: CausalLM, rows: Sequence[WeightedRow]) -> tuple[Tensor, SftSums]:
-    """Compute the sums with one forward pass over these rows, padded to the longest.
+def sft_sums(model: CausalLM, batch: Batch) -> tuple[Tensor, SftSums]:
+    """Compute the sums with one forward pass over a micro-batch.
 
     Returns:
         the sum of cross-entropies times weights with its gradient, and all sums.
     """
-    device = next(model.parameters()).device
-    longest = max(len(row.token_ids) for row in rows)
-    input_ids = torch.full((len(rows), longest), PAD_ID, dtype=torch.long)
-    weight = torch.zeros(len(rows), longest)
-    is_sampled = torch.zeros(len(rows), longest)
-    for index, row in enumerate(rows):
-        length = len(row.token_ids)
-        input_ids[index, :length] = torch.tensor(row.token_ids)
-        weight[index, :length] = torch.from_numpy(row.weights)
-        is_sampled[index, :length] = torch.from_numpy(row.is_sampled)
-    input_ids, weight, is_sampled = input_ids.to(device), weight[:, 1:].to(device), is_sampled[:, 1:].to(device)
-    # The head is a fifth of a small model's computation, so it skips tokens that no sum reads.
-    is_read = (weight > 0) | (is_sampled > 0)
-    weight, is_sampled = weight[is_read], is_sampled[is_read]
+    weight, is_sampled = batch["loss_weight"], batch["is_sampled"].float()
 
     def cross_entropies(gathered: CausalLM) -> Tensor:
-        states = trunk_of(gathered)(input_ids=input_ids[:, :-1], use_cache=False).last_hidden_state
-        return head_cross_entropies(head_of(gathered), states[is_read], input_ids[:, 1:][is_read])
+        return head_cross_entropies(head_of(gathered), batch.states(trunk_of(gathered)), batch.target)
 
     per_token = run_whole(model, cross_entropies)
     loss, known = (per_token * weight).sum(), per_token.detach()
@@ -203,9 +169,7 @@ def sft_sums(model: CausalLM, rows: Sequence[WeightedRow]) -> tuple[Tensor, SftS
 # ------------------------------------------------------------------------- the warm start: fine-tuning before RL
 
 
-def warm_start(
-    run: Run, state: TrainState, rows: Sequence[WeightedRow], checkpoints: CheckpointWriter, log: Log
-) -> None:
+def warm_start(run: Run, state: TrainState, rows: Sequence[Row], checkpoints: CheckpointWriter, log: Log) -> None:
     """Fine-tune on demonstrations from ``state.step`` on, with a checkpoint every ``sft.checkpoint_every`` steps."""
     config = run.config
     every = config.sft.checkpoint_every or config.checkpoint_every

@@ -10,14 +10,15 @@ from agentgym.plugins import imported
 from agentgym.rollout.record import line_of, record_path, write_lines
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.token_scores import TurnScores, scores_path, write_scores
-from agentgym.trainers.checkpoint import TrainState
+from agentgym.trainers.checkpoint import Learner, TrainState
+from agentgym.trainers.config.roles import POLICY
 from agentgym.trainers.config.schedules import schedule_metrics, scheduled
 from agentgym.trainers.data.outline import GroupMetadata
-from agentgym.trainers.data.samples import FilteredGroup, Scored
+from agentgym.trainers.data.samples import FilteredGroup, Scored, of_role
 from agentgym.trainers.phases.added_loss import AddedLoss, SftMix, add_all, auxiliary_of
 from agentgym.trainers.phases.credit import EnvCredit, credit_envs, in_order, make_columns, split_by_env
-from agentgym.trainers.phases.optimizer_step import AddGradient, set_rate
-from agentgym.trainers.phases.update import UpdateResult, update_policy
+from agentgym.trainers.phases.optimizer_step import set_rate
+from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.reporting.rollout_metrics import describe_mixture, describe_rollouts, strategy_effects
@@ -63,13 +64,15 @@ def train_step(
     scored, of_models = _scored(run, state, groups)
     clock.lap("columns")
 
-    rate = set_rate(state.optimizer, config.optimizer, step, config.num_steps)
-    added = _added_losses(run, state, groups, mix)
-    update = _update(run, state, verdicts, add_all(added), scored)
-    state.entropy_history = update.history
-    state.loss_memory = update.memory or state.loss_memory
+    trained: Metrics = {}
+    scores: list[TurnScores] = []
+    for name, learner in state.learners.items():
+        if run.roles.trains_at(name, step):
+            metrics, of_turns = _update(run, step, name, learner, groups, verdicts, mix, scored)
+            trained |= metrics if name == POLICY else {f"role/{name}/{key}": value for key, value in metrics.items()}
+            scores += of_turns
     clock.lap("train")
-    _keep_scores(run, step, verdicts, update.scores)
+    _keep_scores(run, step, verdicts, scores)
 
     described = describe_rollouts(verdicts, version=step) | describe_mixture(
         [env.name for env in config.envs], verdicts
@@ -77,15 +80,7 @@ def train_step(
     described |= strategy_effects((env.config.strategy for env in run.envs), described)
     for part in credited:
         described |= part.metrics
-    return (
-        described
-        | learnt
-        | of_models
-        | update.metrics
-        | {"lr": rate}
-        | schedule_metrics(run.config, step)
-        | {name: value for loss in added for name, value in loss.metrics().items()}
-    )
+    return described | learnt | of_models | trained | run.roles.metrics | schedule_metrics(run.config, step)
 
 
 def _keep_record(run: Run, step: int, credited: Sequence[EnvCredit]) -> None:
@@ -130,17 +125,19 @@ def _exhaust(rounds: Iterable[object]) -> None:
 
 
 def _added_losses(
-    run: Run, state: TrainState, groups: Sequence[TrajectoryGroup], mix: SftMix | None
+    run: Run, step: int, name: str, learner: Learner, groups: Sequence[TrajectoryGroup], mix: SftMix | None
 ) -> list[AddedLoss]:
-    """Return the additional losses: that of demonstrations (``sft.mix``), and the loss's auxiliary ones."""
-    loss = scheduled(run.config, state.step).loss
-    sharded = run.rollouts_are_sharded
+    """Return a role's additional losses: of the policy that of demonstrations (``sft.mix``), and auxiliary ones."""
+    loss = scheduled(run.roles.config_of(name), step).loss
+    if run.roles.trained:
+        groups = [of_role(group, "" if name == POLICY else name) for group in groups]
+    sharded, renderer = run.rollouts_are_sharded, run.roles.renderer_of(name)
     auxiliaries = [
-        auxiliary_of(part, options, groups, loss, state.model, run.renderer, rollouts_are_sharded=sharded)
+        auxiliary_of(part, options, groups, loss, learner.model, renderer, rollouts_are_sharded=sharded)
         for part, options in loss.parts()
         if part.family == "auxiliary loss"
     ]
-    return [*([mix.at_step(state.step)] if mix else []), *auxiliaries]
+    return [*([mix.at_step(step)] if mix and name == POLICY else []), *auxiliaries]
 
 
 def _scored(run: Run, state: TrainState, groups: Sequence[TrajectoryGroup]) -> tuple[Scored, Metrics]:
@@ -165,24 +162,35 @@ def _scored(run: Run, state: TrainState, groups: Sequence[TrajectoryGroup]) -> t
 
 def _update(
     run: Run,
-    state: TrainState,
+    step: int,
+    name: str,
+    learner: Learner,
+    groups: Sequence[TrajectoryGroup],
     verdicts: Sequence[FilteredGroup],
-    add_gradient: AddGradient | None,
-    scored: Scored | None = None,
-) -> UpdateResult:
-    config = scheduled(run.config, state.step)
-    return update_policy(
-        state.model,
-        state.optimizer,
+    mix: SftMix | None,
+    scored: Scored,
+) -> tuple[Metrics, Sequence[TurnScores]]:
+    """Update one trained model on its own turns; return metrics, and scores of the tokens that it trained on."""
+    config = scheduled(run.roles.config_of(name), step)
+    rate = set_rate(learner.optimizer, config.optimizer, step, config.num_steps)
+    added = _added_losses(run, step, name, learner, groups, mix)
+    update = update_policy(
+        learner.model,
+        learner.optimizer,
         verdicts,
         config.loss,
         temperature=config.sampling.temperature,
         max_grad_norm=config.optimizer.max_grad_norm,
-        reference=run.teacher or state.reference,
-        history=state.entropy_history,
-        seed=derive_seed(config.seed, "updates", state.step),
-        add_gradient=add_gradient,
-        memory=state.loss_memory,
-        scored=scored,
+        reference=(run.teacher if name == POLICY else None) or learner.reference,
+        history=learner.entropy_history,
+        seed=derive_seed(config.seed, "updates", step),
+        add_gradient=add_all(added),
+        memory=learner.loss_memory,
+        scored=scored if name == POLICY else None,
+        role="" if name == POLICY else name,
         rollouts_are_sharded=run.rollouts_are_sharded,
     )
+    learner.entropy_history = update.history
+    learner.loss_memory = update.memory or learner.loss_memory
+    of_losses = {key: value for loss in added for key, value in loss.metrics().items()}
+    return update.metrics | {"lr": rate} | of_losses, update.scores

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,19 +11,17 @@ from torch import Tensor
 
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.token_scores import TurnScores
-from agentgym.trainers.data.batch import make_batch
-from agentgym.trainers.data.plan import BatchPlan
-from agentgym.trainers.data.samples import FilteredGroup, Scored, TrainingSample, build_samples
-from agentgym.trainers.data.spread import StepRows, columns_of_step
+from agentgym.trainers.data.samples import FilteredGroup, Scored, build_samples
+from agentgym.trainers.data.spread import RankBatches, RankRows, columns_of_step
 from agentgym.trainers.distributed.ranks import Share
 from agentgym.trainers.distributed.reference import Reference
 from agentgym.trainers.distributed.sharding import ranks_of, reduce_gradients
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import FrozenTokens
+from agentgym.trainers.losses.facts import BatchLogprobs
 from agentgym.trainers.losses.regularisers import EntropyHistory
 from agentgym.trainers.phases.minibatches import OldLogprobs, Rows, plan_minibatches
 from agentgym.trainers.phases.optimizer_step import AddGradient, clip_and_step, step_alone
-from agentgym.trainers.phases.update_step import Batches, UpdateStep, device_of, plan_for
+from agentgym.trainers.phases.update_step import Batches, UpdateStep
 from agentgym.trainers.reporting.token_scores import TokenScores, TurnRef, places_of
 from agentgym.trainers.reporting.totals import Outcome, UpdateTotals, kl_to_sampling
 from agentgym.trainers.types import CausalLM
@@ -57,9 +55,10 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     seed: int = 0,
     add_gradient: AddGradient | None = None,
     scored: Scored | None = None,
+    role: str = "",
     rollouts_are_sharded: bool = False,
 ) -> UpdateResult:
-    """Train on the kept groups: ``num_epochs`` passes, each split into ``num_updates`` optimizer steps.
+    """Train on a role's turns of the kept groups: ``num_epochs`` passes, each of ``num_updates`` optimizer steps.
 
     In mode ``decoupled`` all ratios compare with the trainer's policy before the first update. With several updates its
     log-probabilities are computed before; with one update they come from the forward pass of the gradient, because the
@@ -74,6 +73,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
         add_gradient: adds another loss to every optimizer step. If no group was kept, one step is made for it alone.
         memory: the memory of the loss's components after the step before.
         scored: columns of sampled tokens that models computed.
+        role: the trained role, as the segments name it; empty for the policy.
         rollouts_are_sharded: each group's tokens are on one rank alone, the outline elsewhere; equal on all ranks.
 
     Raises:
@@ -84,8 +84,8 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     kept = [verdict for verdict in verdicts if verdict.dropped is None]
     columns = config.columns()
     recorded = columns_of_step(kept, columns, ranks, rollouts_are_sharded=rollouts_are_sharded)
-    samples = build_samples(kept, columns, recorded, scored)
-    rows = StepRows.of(samples, ranks, rollouts_are_sharded=rollouts_are_sharded)
+    own = build_samples(kept, columns, recorded, scored, role)
+    rows = RankRows.of(own, ranks, is_spread=rollouts_are_sharded)
     plan = plan_minibatches(kept, rows.outlines, config, seed)
     step = UpdateStep(model, config, temperature, reference, history, memory)
     return update_on_rows(
@@ -103,7 +103,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
 def update_on_rows(
     step: UpdateStep,
     optimizer: torch.optim.Optimizer,
-    rows: StepRows,
+    rows: RankRows,
     plan: Sequence[Sequence[Rows]],
     *,
     max_grad_norm: float,
@@ -122,13 +122,13 @@ def update_on_rows(
     """
     model, config, ranks = step.model, step.config, step.ranks
     totals, scores = UpdateTotals(), TokenScores()
-    for number, of in enumerate(_minibatches(step, rows, plan)):
-        frozen = step.frozen_tokens(of.batches, of.share, of.old)
-        batches = step.credited(of.samples, with_old_policy_as_sampler(of.batches, of.share, of.old, frozen), frozen)
+    for number, (of, old, is_in_first_epoch) in enumerate(_minibatches(step, rows, plan)):
+        frozen = step.frozen_tokens(of.batches, of.share, old)
+        batches = step.credited(of.rows, with_old_policy_as_sampler(of.batches, of.share, old, frozen), frozen)
         facts, choices = step.prepare(of.plan, batches, frozen, derive_seed(seed, "token masks", number))
         optimizer.zero_grad()
         outcomes: list[Outcome] = []
-        for at, ((index, scale), logprob_old) in enumerate(zip(of.share, of.old, strict=True), start=1):
+        for at, ((index, scale), logprob_old) in enumerate(zip(of.share, old, strict=True), start=1):
             choice = choices[index] if choices else None
             reduce_gradients(model, is_last=at == len(of.share))
             entropy, output = step.backward(batches[index], logprob_old, facts, scale, choice)
@@ -137,13 +137,13 @@ def update_on_rows(
         if totals.grad_norms and _is_too_far(ranks.gathered(totals.kl_old) if config.max_kl else [], config.max_kl):
             totals.stopped_by_kl = True
             break
-        for outcome, logprob_old in zip(outcomes, of.old, strict=True):
+        for outcome, logprob_old in zip(outcomes, old, strict=True):
             if outcome[-1] and ranks.counts_rows:
                 totals.add(*outcome)
                 batch, entropy, output, _ = outcome
                 known = step.before_update(output, logprob_old, is_first=not number)
-                if places and of.is_in_first_epoch:  # later ones train the same tokens again, perhaps on another rank
-                    scores.add(of.samples, places, batch, entropy, known)
+                if places and is_in_first_epoch:  # later ones train the same tokens again, perhaps on another rank
+                    scores.add(of.rows, places, batch, entropy, known)
         if add_gradient is not None:
             add_gradient(number)
         totals.add_step(clip_and_step(model, optimizer, max_grad_norm, facts.lr_scale), facts.lr_scale)
@@ -155,69 +155,36 @@ def update_on_rows(
     return UpdateResult(metrics=totals.means(), history=step.history, memory=step.memory, scores=scores.collected())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Minibatch:
-    """The rows of one optimizer step: planned on all ranks, made into tensors where they are trained."""
-
-    rows: Rows
-    """Indices of its rows in the step."""
-    plan: BatchPlan
-    share: Share
-    """This rank's share of the micro-batches."""
-    samples: Mapping[int, TrainingSample]
-    """This rank's rows, by their index in ``rows``."""
-    batches: Batches
-    """The micro-batches that this rank needs."""
-    old: Sequence[Tensor | None] = ()
-    """The old log-probabilities of the share."""
-    is_in_first_epoch: bool = True
-
-
-def _minibatches(step: UpdateStep, rows: StepRows, plan: Sequence[Sequence[Rows]]) -> Iterator[Minibatch]:
-    """Yield every minibatch of every epoch."""
+def _minibatches(
+    step: UpdateStep, rows: RankRows, plan: Sequence[Sequence[Rows]]
+) -> Iterator[tuple[RankBatches, Sequence[Tensor | None], bool]]:
+    """Yield every minibatch of every epoch, the old log-probabilities of its share, and True in the first epoch."""
     if not plan:
         return
-    first = [_minibatch(step, rows, some) for some in plan[0]]
+    first = [step.make_minibatch(rows, some) for some in plan[0]]
     is_only = len(plan) * len(first) == 1
-    first = [replace(of, old=step.old_logprobs(of.batches, of.share, is_only=is_only)) for of in first]
+    old = [step.old_logprobs(of.batches, of.share, is_only=is_only) for of in first]
     known = OldLogprobs()
-    for of in first if len(plan) > 1 else ():
-        for (index, _), logprob in zip(of.share, of.old, strict=True):
+    for of, logprobs in zip(first, old, strict=True) if len(plan) > 1 else ():
+        for (index, _), logprob in zip(of.share, logprobs, strict=True):
             assert logprob is not None
-            known.add(of.rows, of.batches[index], logprob)
-    yield from first
+            known.add(of.indices, of.batches[index], logprob)
+    for of, logprobs in zip(first, old, strict=True):
+        yield of, logprobs, True
     for epoch in plan[1:]:
         for some in epoch:
-            of = _minibatch(step, rows, some)
-            held = known.fetched(step.ranks, _wanted(step, some, of.plan))
-            old = [held.of(some, of.batches[index]) for index, _ in of.share]
-            yield replace(of, old=old, is_in_first_epoch=False)
-
-
-def _minibatch(step: UpdateStep, rows: StepRows, some: Rows) -> Minibatch:
-    """Plan a minibatch, and receive this rank's rows."""
-    plan, device = plan_for(step.model, [rows.outlines[row] for row in some], step.config), device_of(step.model)
-    share = step.share_of(plan)
-    place = {row: at for at, row in enumerate(some)}
-    fetched = rows.fetched(step.ranks, _wanted(step, some, plan))
-    samples = {place[row]: sample for row, sample in fetched.items()}
-    batches = {index: make_batch(plan, index, samples, device) for index in step.needed(plan, share)}
-    return Minibatch(rows=some, plan=plan, share=share, samples=samples, batches=batches)
-
-
-def _wanted(step: UpdateStep, some: Rows, plan: BatchPlan) -> list[list[int]]:
-    """Return the rows that each rank needs for its micro-batches."""
-    shares = [step.share_of(plan, rank) for rank in range(step.ranks.count)]
-    return [[some[at] for index in step.needed(plan, share) for at in plan.batches[index].rows] for share in shares]
+            of = step.make_minibatch(rows, some)
+            held = known.fetched(step.ranks, of.wanted)
+            yield of, [held.of(some, of.batches[index]) for index, _ in of.share], False
 
 
 def with_old_policy_as_sampler(
     batches: Batches,
     share: Share,
     old_logprobs: Sequence[Tensor | None],
-    frozen: Sequence[FrozenTokens],
+    frozen: Sequence[BatchLogprobs],
 ) -> Batches:
-    """Return the micro-batches with the old policy as sampler of demonstrations (:meth:`TrainBatch.anchored`).
+    """Return the micro-batches with the old policy as sampler of demonstrations, where it is known.
 
     Args:
         old_logprobs: old log-probabilities of the rank's share.

@@ -12,25 +12,19 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
 from agentgym.plugins import imported
-from agentgym.trainers.data.batch import TrainBatch, make_batch
+from agentgym.trainers.data.batch import Batch, make_batch
 from agentgym.trainers.data.columns import read_by_columns
 from agentgym.trainers.data.fit import can_share_prefixes, tokens_of_a_call
 from agentgym.trainers.data.layout import recomputed
 from agentgym.trainers.data.plan import BatchPlan, RowOutline, plan_batches
-from agentgym.trainers.data.samples import TrainingSample
+from agentgym.trainers.data.row import Row
+from agentgym.trainers.data.spread import RankBatches, RankRows
 from agentgym.trainers.distributed.ranks import Ranks, Share
 from agentgym.trainers.distributed.reference import Reference, scored
 from agentgym.trainers.distributed.sharding import ranks_of, run_whole
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import FrozenTokens, UpdateStatistics, update_facts
-from agentgym.trainers.losses.loss import (
-    BatchLogprobs,
-    LossOutput,
-    gated_loss,
-    policy_loss,
-    token_logprobs,
-    vocabulary_terms,
-)
+from agentgym.trainers.losses.facts import BatchLogprobs, UpdateStatistics, update_facts
+from agentgym.trainers.losses.loss import LossOutput, gated_loss, policy_loss, token_logprobs, vocabulary_terms
 from agentgym.trainers.losses.regularisers import EntropyHistory, entropy_sums, kl
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
 from agentgym.trainers.models.compiled import compiled
@@ -40,7 +34,7 @@ from agentgym.trainers.models.precision import computing
 from agentgym.trainers.reporting.activity import changed_by_corrections
 from agentgym.trainers.types import CausalLM
 
-Batches = Mapping[int, TrainBatch]
+Batches = Mapping[int, Batch]
 """Micro-batches by their number in the plan, ascending: those that this rank needs."""
 
 
@@ -63,7 +57,7 @@ def num_lanes(ranks: Ranks) -> int:
     return ranks.count if ranks.context is None else ranks.count // ranks.context.size
 
 
-def batches_for(model: CausalLM, samples: Sequence[TrainingSample], config: LossConfig) -> list[TrainBatch]:
+def batches_for(model: CausalLM, samples: Sequence[Row], config: LossConfig) -> list[Batch]:
     """Return all micro-batches of an update on the model's device."""
     plan, device = plan_for(model, [RowOutline.of(sample) for sample in samples], config), device_of(model)
     return [make_batch(plan, index, dict(enumerate(samples)), device) for index in range(len(plan.batches))]
@@ -106,13 +100,20 @@ class UpdateStep:
         self._measured: list[tuple[Tensor, Tensor]] = []
         """Turn indices and entropies of this rank's tokens that the history does not include yet."""
 
-    def share_of(self, plan: BatchPlan, rank: int | None = None) -> Share:
-        """Return a rank's share of the micro-batches, by default this one's; ranks that split rows have the same."""
-        return self.ranks.share(len(plan.batches), width=self.width, of=rank)
+    def make_minibatch(self, rows: RankRows, indices: Sequence[int]) -> RankBatches:
+        """Plan the micro-batches of some rows, and make those of this rank: all if a component sees the whole update.
 
-    def needed(self, plan: BatchPlan, share: Share) -> list[int]:
-        """Return the micro-batches that a rank with a share needs: all of them if a component sees the whole update."""
-        return list(range(len(plan.batches))) if self.needs_all else sorted({index for index, _ in share})
+        Ranks that split rows have the same share. All ranks must call this.
+        """
+        return RankBatches.of(
+            rows,
+            plan_for(self.model, [rows.outlines[index] for index in indices], self.config),
+            self.ranks,
+            device_of(self.model),
+            indices=indices,
+            width=self.width,
+            needs_all=self.needs_all,
+        )
 
     def old_logprobs(self, batches: Batches, share: Share, *, is_only: bool) -> list[Tensor | None]:
         """Return the old log-probabilities per micro-batch of the share; None: the pass with gradient computes them.
@@ -123,18 +124,20 @@ class UpdateStep:
         if self.config.tracks_entropy:
             frozen = [self._frozen(self.model, batch) for batch in mine]
             self._measured += [
-                (batches[index].turn_index.cpu(), entropy.cpu())  # sums of bincount on a GPU are not reproducible
+                (batches[index]["turn_index"].cpu(), entropy.cpu())  # sums of bincount on a GPU are not reproducible
                 for (index, scale), (_, entropy) in zip(share, frozen, strict=True)
                 if scale and self.ranks.counts_rows
             ]
             logprobs: list[Tensor | None] = [logprob for logprob, _ in frozen]
-            return logprobs if self.config.mode == "decoupled" else [batch.rollout_logprob for batch in mine]
+            return logprobs if self.config.mode == "decoupled" else [batch["logprob_rollout"] for batch in mine]
         if self.config.mode == "bypass":
-            return [batch.rollout_logprob for batch in mine]
+            return [batch["logprob_rollout"] for batch in mine]
         if (
             is_only and not self.config.needs_whole_update
         ):  # demonstrations have no other log-probabilities to stand for
-            return [None if batch.demonstrated is None else self._frozen(self.model, batch)[0] for batch in mine]
+            return [
+                None if "demonstrated" not in batch.columns else self._frozen(self.model, batch)[0] for batch in mine
+            ]
         return [self._frozen(self.model, batch)[0] for batch in mine]
 
     def before_update(self, output: LossOutput, logprob_old: Tensor | None, *, is_first: bool) -> Tensor | None:
@@ -152,7 +155,7 @@ class UpdateStep:
         self.history, self._measured = self.history.after_tokens(found), []
 
     def prepare(
-        self, plan: BatchPlan, made: Batches, frozen: Sequence[FrozenTokens], seed: int = 0
+        self, plan: BatchPlan, made: Batches, frozen: Sequence[BatchLogprobs], seed: int = 0
     ) -> tuple[UpdateStatistics, Sequence[TokenChoice | None]]:
         """Return the facts about the whole update, and each micro-batch's token masks if there are any."""
         self.include_present_step()
@@ -166,23 +169,12 @@ class UpdateStep:
         if not frozen or not self.config.token_masks:
             return facts, []
         gated = [
-            gated_loss(
-                BatchLogprobs(
-                    logprob=tokens.logprob,
-                    logprob_old=tokens.logprob_old,
-                    entropy=tokens.entropy,
-                    logprob_ref=tokens.logprob_ref,
-                ),
-                batch,
-                self.config,
-                facts,
-            )[1]
-            for batch, tokens in zip(batches, frozen, strict=True)
+            gated_loss(tokens, batch, self.config, facts)[1] for batch, tokens in zip(batches, frozen, strict=True)
         ]
         shares = [facts.share_of(batch) for batch in batches]
         return facts, choose_tokens(batches, frozen, gated, shares, self.config, seed)
 
-    def credited(self, held: Mapping[int, TrainingSample], made: Batches, frozen: Sequence[FrozenTokens]) -> Batches:
+    def credited(self, held: Mapping[int, Row], made: Batches, frozen: Sequence[BatchLogprobs]) -> Batches:
         """Return a minibatch with the advantages of the part of the loss that changes them, if there is one."""
         for part, options in self.config.parts():
             if part.name == self.config.recrediting:
@@ -190,11 +182,11 @@ class UpdateStep:
                 return dict(enumerate(imported(part.recredit)(self, samples, list(made.values()), frozen, options)))
         return made
 
-    def make_batches(self, samples: Sequence[TrainingSample]) -> list[TrainBatch]:
+    def make_batches(self, samples: Sequence[Row]) -> list[Batch]:
         """Return the micro-batches of some rows."""
         return batches_for(self.model, samples, self.config)
 
-    def add_gradient(self, batch: TrainBatch, logprob_old: Tensor) -> None:
+    def add_gradient(self, batch: Batch, logprob_old: Tensor) -> None:
         """Add the gradient of a micro-batch's policy loss alone, without token masks and regularisers."""
         config = replace(self.config, regularisers=(), token_masks=())
         alone = UpdateStep(self.model, config, self.temperature, None, self.history)
@@ -202,7 +194,7 @@ class UpdateStep:
 
     def frozen_tokens(
         self, batches: Batches, share: Share, old_logprobs: Sequence[Tensor | None]
-    ) -> list[FrozenTokens]:
+    ) -> list[BatchLogprobs]:
         """Score the tokens of all micro-batches before the update; empty if no component needs the scores.
 
         This is a separate forward pass. Each rank computes its share and receives the scores of all.
@@ -215,7 +207,7 @@ class UpdateStep:
             logprob, entropy = self._frozen(self.model, batches[index])
             of_reference = self._of_reference(batches[index]) if self.compares_before else None
             mine.append(
-                FrozenTokens(logprob=logprob, logprob_old=logprob_old, entropy=entropy, logprob_ref=of_reference)
+                BatchLogprobs(logprob=logprob, logprob_old=logprob_old, entropy=entropy, logprob_ref=of_reference)
             )
         if self.ranks.count == 1 or not batches:
             return mine
@@ -225,7 +217,7 @@ class UpdateStep:
 
     def backward(
         self,
-        batch: TrainBatch,
+        batch: Batch,
         logprob_old: Tensor | None,
         facts: UpdateStatistics,
         scale: int = 1,
@@ -240,7 +232,7 @@ class UpdateStep:
         return entropy, scaled
 
     def _loss(
-        self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateStatistics, choice: TokenChoice | None
+        self, batch: Batch, logprob_old: Tensor | None, facts: UpdateStatistics, choice: TokenChoice | None
     ) -> tuple[Tensor, LossOutput]:
         vocabulary = vocabulary_terms(batch, self.config)
         logprob, entropy, *terms = self._logprobs(
@@ -256,16 +248,16 @@ class UpdateStep:
         )
         output = policy_loss(scores, batch, self.config, facts, self.history)
         output.sums.update(changed_by_corrections(scores.logprob_old, batch, self.config, facts))
-        output.sums["kl_old"] = kl(logprob.detach(), batch.rollout_logprob).sum().item()
+        output.sums["kl_old"] = kl(logprob.detach(), batch["logprob_rollout"]).sum().item()
         return entropy.detach(), output
 
-    def _of_reference(self, batch: TrainBatch) -> Tensor | None:
+    def _of_reference(self, batch: Batch) -> Tensor | None:
         if self.reference is None:
             return None
         with scored(self.reference) as model:
             return self._frozen(model, batch)[0]
 
-    def _frozen(self, model: CausalLM, batch: TrainBatch) -> tuple[Tensor, Tensor]:
+    def _frozen(self, model: CausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
             logprob, entropy = self._logprobs(model, batch)
         return logprob, entropy
@@ -273,7 +265,7 @@ class UpdateStep:
     def _logprobs(
         self,
         model: CausalLM,
-        batch: TrainBatch,
+        batch: Batch,
         *,
         entropy_has_gradient: bool = False,
         terms: Sequence[VocabularyTerm] = (),

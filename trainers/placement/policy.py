@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from agentgym.canonical import read_json
 from agentgym.endpoint.harness import HarnessConfig
@@ -17,10 +19,11 @@ from agentgym.rollout.agent import MakeAgent, ModelAgent
 from agentgym.rollout.context import CONTEXT_FILE, FULL, ContextConfig, check_turns_left
 from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.trainers.engines.torch.engine import TorchEngine
-from agentgym.trainers.models.model import CHAT_FILE, end_ids, load_model
+from agentgym.trainers.models.model import CHAT_FILE, load_model
 from agentgym.trainers.models.model_shapes import check_positions
 from agentgym.trainers.models.sources import local_model
-from agentgym.trainers.models.vocabulary import check_ids
+from agentgym.trainers.models.vocabulary import check_ids, renderer_for
+from agentgym.trainers.types import CausalLM
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,14 @@ class Policy:
         return make_agent
 
 
+class MakeEngine(Protocol):
+    """Type of a function that makes an engine over a model."""
+
+    def __call__(self, model: CausalLM, *, max_context_tokens: int) -> Engine:
+        """Return an engine whose prompts and completions have at most these tokens."""
+        ...
+
+
 def open_policy(
     source: str | Path,
     *,
@@ -63,8 +74,9 @@ def open_policy(
     chat: Mapping[str, object] | None = None,
     context: Mapping[str, object] | None = None,
     say: Callable[[str], None] = lambda line: None,
+    make_engine: MakeEngine | None = None,
 ) -> Policy:
-    """Load a model into the embedded engine.
+    """Load a model into the embedded engine, or into another.
 
     Args:
         source: a source that :func:`~agentgym.trainers.models.sources.local_model` reads.
@@ -72,6 +84,7 @@ def open_policy(
         max_context_tokens: largest length of a conversation; 0 means the model's own limit, at most 4096.
         chat, context: settings that override those of training.
         say: receives a note if conversations may be longer than the model was made for.
+        make_engine: makes another engine.
 
     Raises:
         UsageError, CorruptDataError: the model is missing, cannot be read, has no chat template, or has positions for
@@ -82,9 +95,11 @@ def open_policy(
     longest = max_context_tokens or context_limit(model.config)
     if note := check_positions(model.config.to_dict(), longest):
         say(note)
-    renderer = ChatRenderer(tokenizer, load_chat(folder).changed(chat or {}), end_ids(folder))
+    renderer = renderer_for(folder, tokenizer, load_chat(folder).changed(chat or {}))
     check_ids(model, tokenizer, renderer)
-    engine = TorchEngine(model, num_slots=num_slots, max_context_tokens=longest)
+    if make_engine is None:
+        make_engine = partial(TorchEngine, num_slots=num_slots)
+    engine = make_engine(model, max_context_tokens=longest)
     return Policy(engine, renderer, load_context(folder).changed(context or {}))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from agentgym.errors import AgentGymError, CorruptDataError, UsageError
 from agentgym.registry import EnvEntry, check_arguments, find, id_of, is_remote, make
 from agentgym.render.families import format_named, known_family
 from agentgym.rollout.program_trial import try_program
+from agentgym.rollout.roles import parts_of
 from agentgym.rollout.strategies.config import StrategyConfig
+from agentgym.rollout.strategy_trial import try_strategies
 from agentgym.trainers.config.rank_limits import check_ranks, do_all_have_engines
 from agentgym.trainers.config.strategy_notes import strategy_notes
 from agentgym.trainers.config.train import TrainConfig
@@ -35,6 +37,7 @@ from agentgym.trainers.planning.footprint import (
 )
 from agentgym.trainers.planning.microbatch import auto_tokens, with_tokens
 from agentgym.trainers.planning.proposal import Proposal, propose
+from agentgym.trainers.planning.roles import check_parts, role_bytes
 from agentgym.trainers.planning.servers import MODEL_FOLDER, serve_commands, server_share, servers_note
 from agentgym.trainers.planning.step_sizes import pace_note, step_sizes
 
@@ -126,6 +129,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
             check_arguments(entry, kwargs)
     check_ranks(config, num_ranks)
     _try_components(config)
+    _try_roles(config)
     if config.model.codec != "auto":
         format_named(config.model.codec)
     sizes, weights = plan_model(config.model, num_ranks)
@@ -134,7 +138,10 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
     gpu_bytes = int(device_gib * GIB) or own_gpu_bytes()
     if config.loss.tokens_per_microbatch == "auto":
         config = with_tokens(config, auto_tokens(config, sizes, weights, num_ranks, gpu_bytes))
-    memory = footprint(config, sizes, weights, num_ranks, on_gpu=gpu_bytes > 0)
+    memory = replace(
+        footprint(config, sizes, weights, num_ranks, on_gpu=gpu_bytes > 0),
+        roles=role_bytes(config, num_ranks, on_gpu=gpu_bytes > 0),
+    )
     on_gpu = gpu_bytes > 0
     proposal = propose(config, sizes, weights, gpu_bytes, num_ranks) if device_gib else None
     num_tokens = max(config.loss.microbatch_tokens, longest_row(config))
@@ -200,14 +207,28 @@ def _strategy_notes(config: TrainConfig) -> tuple[str, ...]:
 
 
 def _try_components(config: TrainConfig) -> None:
-    """Try a user's components of credit and loss, and programs, on made-up data, as a run does at its start."""
+    """Try a user's components, programs and strategies on made-up data, as a run does at its start."""
     for own in config.by_env.values():
         check_own_components(own.credit)
+        try_strategies(own.strategy, own.group)
         try_program(own.strategy, own.group)
     if any(part.is_own for part, _ in config.loss.parts()):
         from agentgym.trainers.losses.trial import try_out  # brings torch, which takes a second
 
         try_out(config.loss)
+
+
+def _try_roles(config: TrainConfig) -> None:
+    """Check the parts that roles play, where all environments can be made on this machine."""
+    parts: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    for own in config.by_env.values() if config.roles else ():
+        if is_remote(own.env.kwargs) or not find(own.env.id).is_available:
+            return
+        for_eval = {**own.env.kwargs, **own.eval.kwargs}
+        with closing(make(own.env.id, **own.env.kwargs)) as env, closing(make(own.env.id, **for_eval)) as evaluated:
+            parts[own.env.id] = parts_of(env), parts_of(evaluated)
+    if parts:
+        check_parts(config, parts)
 
 
 def _that_fits(proposal: Proposal | None, config: TrainConfig) -> str:

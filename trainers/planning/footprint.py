@@ -39,6 +39,7 @@ PART_NAMES: Final = {
     "activations": "activations of a microbatch",
     "engine_weights": "engine's weights",
     "kv_cache": "engine's keys and values",
+    "roles": "models of other roles",
     "without_engine": "total without sampling",
 }
 """Names of the parts of the memory footprint in the output, where they differ from the field names."""
@@ -67,6 +68,8 @@ class Footprint:
     """Tensors of one piece of logits."""
     engine_weights: int
     kv_cache: int
+    roles: int = 0
+    """Models of other roles (``roles.NAME``), with their training states and engines."""
 
     @property
     def total(self) -> int:

@@ -23,7 +23,7 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.ranks import num_restarts
 from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.ray.actor_state import ActorState
-from agentgym.trainers.ray.connection import check_resources, connect, environment_of_run, options_of
+from agentgym.trainers.ray.connection import ENGINE, check_resources, connect, environment_of_run, options_of
 from agentgym.trainers.ray.engine_actor import EngineActor
 from agentgym.trainers.ray.engines import RayEngine, RemoteEngine
 from agentgym.trainers.ray.env_server import EnvServerActor, ports
@@ -53,7 +53,7 @@ class JoinedCluster:
     """
 
     def __init__(self, config: TrainConfig, place: ClusterPlace, rank: int) -> None:
-        self._config, self._run_config, self._place, self._rank = config.cluster, config, place, rank
+        self._config, self._place, self._rank = config.cluster, place, rank
         address = place.address if config.cluster.address == "local" else config.cluster.address
         try:
             self._is_ours = connect(replace(config, cluster=replace(config.cluster, address=address)))
@@ -76,10 +76,12 @@ class JoinedCluster:
         """Return a pool over the env workers, which all pools and ranks share."""
         return RayPool(self._workers, make_env, self._rank)
 
-    def engine(self, model: CausalLM | None, tokenizer: Tokenizer) -> RemoteEngine:
-        """Return an engine over the engine actors, which the first rank must have started."""
-        handles = self._found("engine", self._config.num_engines)
-        return RemoteEngine(handles, self._config, max_context_tokens=self._run_config.model.max_context_tokens)
+    def engine(
+        self, config: TrainConfig, model: CausalLM | None, tokenizer: Tokenizer | None, role: str = ""
+    ) -> RemoteEngine:
+        """Return an engine over a model's engine actors, which the first rank must have started."""
+        handles = self._found(engine_kind(role), self._config.num_engines)
+        return RemoteEngine(handles, self._config, max_context_tokens=config.model.max_context_tokens)
 
     async def connect(self, say: Callable[[str], None]) -> None:
         """Wait for the first env worker. The first rank says what is lost.
@@ -127,7 +129,7 @@ class Cluster:
             servers = self._start_servers()
             self._env_url = self._urls_of(servers)
             if config.starts_servers:
-                self._vllm = VllmServers(config, lambda index: self._actor(VllmServerActor, "engine", index))
+                self._vllm = VllmServers(config, lambda index: self._actor(VllmServerActor, ENGINE, index))
         except BaseException:
             self.close()
             raise
@@ -170,12 +172,18 @@ class Cluster:
         """Return a pool over the env workers, which all pools share."""
         return RayPool(self._workers, make_env)
 
-    def engine(self, model: CausalLM | None, tokenizer: Tokenizer) -> RayEngine:
-        """Return the engine of the run, which samples from copies of ``model`` on the engine actors."""
+    def engine(
+        self, config: TrainConfig, model: CausalLM | None, tokenizer: Tokenizer | None, role: str = ""
+    ) -> RayEngine:
+        """Start engine actors, and return the engine that samples from copies of ``model`` on them.
+
+        Args:
+            config: the configuration by which the model is sampled from.
+            role: the role that the model plays; empty for the policy.
+        """
         assert model is not None, "the first rank has the weights"
-        config = self._run_config
         is_vllm = config.engine.traits.is_served
-        actors = [self._actor(EngineActor, "engine", index) for index in range(self._config.num_engines)]
+        actors = [self._actor(EngineActor, engine_kind(role), index) for index in range(self._config.num_engines)]
         spec = EngineSpec.of(config, model, tokenizer if is_vllm else None, os.getcwd())
         return RayEngine(
             [actor.remote(spec) for actor in actors],
@@ -260,6 +268,11 @@ def actor_name(kind: str, index: int) -> str:
         'env worker 2'
     """
     return f"{kind.replace('_', ' ')} {index}"
+
+
+def engine_kind(role: str) -> str:
+    """Return the kind of a role's engine actors, which begins their names; of the policy's for an empty role."""
+    return f"{ENGINE} of {role}" if role else ENGINE
 
 
 def lead(workers: Fleet, in_flight: InFlight, rank: int) -> None:

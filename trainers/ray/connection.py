@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import Final, TypedDict
 from urllib.parse import urlsplit
 
 import ray
@@ -18,10 +18,13 @@ from agentgym.errors import ConfigError
 from agentgym.plugins import COPIES_VARIABLE
 from agentgym.server_tokens import TOKEN_VARIABLE
 from agentgym.trainers.config.cluster import AUTH_MODE, ClusterConfig
+from agentgym.trainers.config.roles import POLICY
 from agentgym.trainers.config.train import TrainConfig
 
 _REACH_TIMEOUT_S = 5.0
 _LOOK_S = 0.5
+ENGINE: Final = "engine"
+"""Kind of the policy's engine actors, and the beginning of the kinds of those of roles."""
 
 
 def connect(config: TrainConfig) -> bool:
@@ -100,7 +103,7 @@ class ActorOptions(TypedDict):
 
 def options_of(config: ClusterConfig, kind: str) -> ActorOptions:
     """Return the options of an actor that Ray restarts if it dies."""
-    is_engine = kind == "engine"
+    is_engine = kind.startswith(ENGINE)
     resources: Mapping[str, float] = config.engine_resources if is_engine else config.env_worker_resources
     return {
         "num_cpus": config.cpus_per_engine if is_engine else config.cpus_per_env_worker,
@@ -160,7 +163,10 @@ def _shortage(config: TrainConfig) -> list[str]:
 
 
 def _num_engines(config: TrainConfig) -> int:
-    return config.cluster.num_engines if config.cluster.plays or config.starts_servers else 0
+    if not (config.cluster.plays or config.starts_servers):
+        return 0
+    of_roles = [role for name, role in config.roles.items() if name != POLICY and role.has_model]
+    return config.cluster.num_engines * (1 + (len(of_roles) if config.cluster.plays else 0))
 
 
 def _needs(config: TrainConfig) -> dict[str, float]:
@@ -171,7 +177,7 @@ def _needs(config: TrainConfig) -> dict[str, float]:
     counts = {
         "env_worker": own.num_env_workers,
         "env_server": own.num_env_servers,
-        "engine": _num_engines(config),
+        ENGINE: _num_engines(config),
     }
     for kind, count in counts.items():
         options = options_of(own, kind)

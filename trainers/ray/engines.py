@@ -16,7 +16,7 @@ from agentgym.errors import EngineError
 from agentgym.trainers.config.cluster import ClusterConfig
 from agentgym.trainers.ray.actor_state import ActorState
 from agentgym.trainers.ray.engine_client import EngineClient
-from agentgym.trainers.ray.fleet import Fleet, FleetStats, Member, MemberState
+from agentgym.trainers.ray.fleet import Fleet, FleetActor, FleetStats, MemberState
 from agentgym.trainers.ray.weights import pack
 from agentgym.trainers.types import CausalLM
 
@@ -156,7 +156,7 @@ class RayEngine(FleetEngine):
                 + self._fleet.reasons()
             )
 
-    async def _admit(self, member: Member, found: ActorState) -> None:
+    async def _admit(self, member: FleetActor, found: ActorState) -> None:
         """Load the current target weights into a restarted engine; the target may change in the meantime."""
         serial = found.serial
         while self._target is None or serial != self._target.serial:

@@ -30,7 +30,8 @@ class Attempt:
     rank: int
     """The trainer's rank that asks for it."""
     request: RolloutRequest
-    """The rollout request. Its ``make_agent`` and ``opponent`` are Ray references, which each worker resolves once."""
+    """The rollout request. Its ``make_agent`` and those of its roles are Ray references, which each worker
+    resolves once."""
     make_env: ObjectRef
     """Ray reference to the factory of environments."""
 
@@ -85,7 +86,9 @@ class EnvWorker:
         request = replace(
             sent,
             make_agent=await self._fetched(sent.make_agent),
-            opponent=None if sent.opponent is None else await self._fetched(sent.opponent),
+            roles={
+                part: replace(one, make_agent=await self._fetched(one.make_agent)) for part, one in sent.roles.items()
+            },
             on_turn=note,
         )
         task = asyncio.ensure_future(pool.play(request))

@@ -17,7 +17,7 @@ from agentgym.env.env import Env
 from agentgym.errors import EnvError
 from agentgym.rollout.request import RolloutRequest, ignore_turn
 from agentgym.trainers.ray.env_worker import Attempt, PlayedEpisode
-from agentgym.trainers.ray.fleet import Fleet, Member, cause_of, first_line
+from agentgym.trainers.ray.fleet import Fleet, FleetActor, cause_of, first_line
 from agentgym.types import Trajectory, Turn
 
 _CUT_TIMEOUT_S = 10.0
@@ -44,7 +44,7 @@ class RayPool:
 
     Args:
         workers: the env workers. They stay open when the pool is closed, because several pools share them.
-        make_env: factory of environments, which must be picklable, as ``make_agent`` and ``opponent`` of requests.
+        make_env: factory of environments, which must be picklable, as the agents of requests.
         rank: the trainer's rank that plays.
     """
 
@@ -57,7 +57,9 @@ class RayPool:
         sent = replace(
             request,
             make_agent=self._shared.ref(request.make_agent),
-            opponent=None if request.opponent is None else self._shared.ref(request.opponent),
+            roles={
+                part: replace(one, make_agent=self._shared.ref(one.make_agent)) for part, one in request.roles.items()
+            },
             on_turn=ignore_turn,  # both stay in this process
             on_snapshot=None,
         )
@@ -72,7 +74,7 @@ class RayPool:
     async def close(self) -> None:
         """Do nothing: the workers stay."""
 
-    async def _play_on(self, worker: Member, attempt: Attempt, on_turn: Callable[[Turn], None]) -> PlayedEpisode:
+    async def _play_on(self, worker: FleetActor, attempt: Attempt, on_turn: Callable[[Turn], None]) -> PlayedEpisode:
         incarnation = worker.incarnation
         try:
             played: PlayedEpisode = await worker.handle.play.remote(attempt)
@@ -88,7 +90,7 @@ class RayPool:
             raise EnvError(f"env worker {worker.index} died during an episode") from None
 
 
-async def _cut(worker: Member, attempt: Attempt) -> list[Turn]:
+async def _cut(worker: FleetActor, attempt: Attempt) -> list[Turn]:
     """Cancel an attempt that is no longer needed; return its turns so far if the worker answers."""
     with suppress(RayError):
         cut = asyncio.wrap_future(worker.handle.cut.remote(attempt.key).future())

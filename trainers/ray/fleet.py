@@ -36,7 +36,7 @@ class MemberState(Enum):
 
 
 @dataclass(eq=False)
-class Member:
+class FleetActor:
     """An actor and its fleet's knowledge about it."""
 
     index: int
@@ -62,11 +62,11 @@ class FleetStats:
     """Number of times that a restarted actor answered."""
 
 
-Admit = Callable[[Member, ActorState], Awaitable[None]]
+Admit = Callable[[FleetActor, ActorState], Awaitable[None]]
 """Type of the function that prepares a member after a start. If it raises, the member stays out until the next try."""
 
 
-async def nothing_needed(member: Member, found: ActorState) -> None:
+async def nothing_needed(member: FleetActor, found: ActorState) -> None:
     """Do nothing, for actors that are ready as soon as they answer."""
 
 
@@ -89,7 +89,7 @@ class Fleet:
         is_ours: bool = True,
     ) -> None:
         self._kind, self._config, self._admit, self._is_ours = kind, config, admit, is_ours
-        self.members = [Member(index, handle) for index, handle in enumerate(handles)]
+        self.members = [FleetActor(index, handle) for index, handle in enumerate(handles)]
         self.say: Callable[[str], None] = lambda line: None
         self.stats = FleetStats()
         self.changes = Changes()
@@ -120,7 +120,7 @@ class Fleet:
             )
 
     @asynccontextmanager
-    async def lend(self) -> AsyncIterator[Member]:
+    async def lend(self) -> AsyncIterator[FleetActor]:
         """Lend the ready member with the smallest load; wait if no member is ready.
 
         Raises:
@@ -128,7 +128,7 @@ class Fleet:
         """
         self.start()
 
-        def ready() -> list[Member]:
+        def ready() -> list[FleetActor]:
             return [member for member in self.members if member.state is MemberState.READY]
 
         if not await self.changes.until(lambda: bool(ready()), self._config.wait_s):
@@ -140,7 +140,7 @@ class Fleet:
         finally:
             member.load -= 1
 
-    def leave_out(self, member: Member, reason: str, incarnation: str = "") -> None:
+    def leave_out(self, member: FleetActor, reason: str, incarnation: str = "") -> None:
         """Mark a member as failed, so that its keeper checks it.
 
         Args:
@@ -173,7 +173,7 @@ class Fleet:
 
     # ---------------------------------------------------------------------------------------------------- private
 
-    async def _keep(self, member: Member) -> None:
+    async def _keep(self, member: FleetActor) -> None:
         keeper = asyncio.current_task()
         assert keeper is not None
         while not keeper.cancelling():  # a failure at the same moment may have taken the cancellation's place
@@ -193,7 +193,7 @@ class Fleet:
                 async with asyncio.timeout(self._config.health_interval_s):
                     await member.wake.wait()
 
-    async def _ping(self, member: Member) -> ActorState:
+    async def _ping(self, member: FleetActor) -> ActorState:
         """Check a member's health; kill it if it was running and does not answer."""
         is_up = member.state is not MemberState.OUT
         timeout_s = self._config.health_timeout_s if is_up else self._config.start_timeout_s
@@ -215,7 +215,7 @@ class Fleet:
                 ray.kill(member.handle, no_restart=False)
         raise InfrastructureError(f"no answer for {timeout_s:g} s")
 
-    def _meet(self, member: Member, found: ActorState) -> None:
+    def _meet(self, member: FleetActor, found: ActorState) -> None:
         self.found[found.incarnation] = found
         if found.incarnation == member.incarnation:
             if member.state is MemberState.OUT:

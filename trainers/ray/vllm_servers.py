@@ -29,7 +29,7 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
 from agentgym.trainers.kinds import TRANSFERS
 from agentgym.trainers.ray.actor_state import ActorState, ending_with_parent
-from agentgym.trainers.ray.fleet import Fleet, FleetStats, Member, first_line
+from agentgym.trainers.ray.fleet import Fleet, FleetActor, FleetStats, first_line
 
 _LEAST = {"memory": 1.0}
 """What a place has whose server reserves nothing, in bytes; Ray makes no empty ones."""
@@ -144,7 +144,7 @@ class VllmServers:
         with suppress(RayError):
             remove_placement_group(self._group)
 
-    async def _admit(self, member: Member, found: ActorState) -> None:
+    async def _admit(self, member: FleetActor, found: ActorState) -> None:
         if not found.serial:
             await asyncio.wrap_future(member.handle.start.remote(self._options[member.index]).future())
 

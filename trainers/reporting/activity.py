@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.batch import Batch
 from agentgym.trainers.losses import correction
 from agentgym.trainers.losses.component import CORRECTIONS, REGULARISERS
 from agentgym.trainers.losses.config import LossConfig
@@ -26,10 +26,10 @@ UNGATED = ("sapo",)
 
 
 def changed_by_corrections(
-    logprob_old: Tensor, batch: TrainBatch, config: LossConfig, facts: UpdateStatistics
+    logprob_old: Tensor, batch: Batch, config: LossConfig, facts: UpdateStatistics
 ) -> dict[str, float]:
     """Return, for each correction, the number of a micro-batch's tokens whose weight it changes from 1."""
-    rho = correction.log_rho(logprob_old, batch.rollout_logprob)
+    rho = correction.log_rho(logprob_old, batch["logprob_rollout"])
     found = {}
     for options in config.corrections:
         prepared = facts.of(CORRECTIONS[options.kind], batch)

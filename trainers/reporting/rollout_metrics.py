@@ -145,7 +145,7 @@ OF_EACH_ENV = ("success", "return", "num_turns", "invalid_share", "sampled_token
 def describe_mixture(names: Sequence[str], verdicts: Sequence[FilteredGroup]) -> dict[str, float]:
     """Return :data:`OF_EACH_ENV` and the number of groups for each environment of a mixture, as ``ENV/METRIC``."""
     found: dict[str, float] = {}
-    for name in names:
+    for name in filter(None, names):  # the environment of a run on one has none
         own = [verdict for verdict in verdicts if verdict.group.env_name == name]
         numbers = describe_rollouts(own)
         found[f"{name}/num_groups"] = float(len(own))

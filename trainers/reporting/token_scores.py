@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from agentgym.rollout.token_scores import Key, TurnScores
-from agentgym.trainers.data.batch import TrainBatch
-from agentgym.trainers.data.samples import FilteredGroup, TrainingSample
+from agentgym.trainers.data.batch import Batch
+from agentgym.trainers.data.row import Row
+from agentgym.trainers.data.samples import FilteredGroup
 
 TurnRef = tuple[int, int]
 """Ordinal of a group, and index of an episode among its trajectories."""
 
 
 def places_of(verdicts: Iterable[FilteredGroup]) -> list[TurnRef]:
-    """Return the place of each trajectory of the training rows, by its number in ``TrainingSample.trajectory``."""
+    """Return the place of each trajectory of the training rows, by its number in ``Row.trajectory``."""
     return [
         (verdict.group.ordinal, at)
         for verdict in verdicts
@@ -35,29 +35,28 @@ class TokenScores:
 
     def add(
         self,
-        samples: Mapping[int, TrainingSample],
+        rows: Mapping[int, Row],
         places: Sequence[TurnRef],
-        batch: TrainBatch,
+        batch: Batch,
         entropy: Tensor,
         logprob: Tensor | None,
     ) -> None:
         """Add a micro-batch.
 
         Args:
-            samples: the rows by the indices in ``batch.samples``.
+            rows: the rows by the indices in ``batch.rows``.
             places: the result of :func:`places_of`.
             entropy: ``[N]`` entropies.
             logprob: ``[N]`` log-probabilities under the policy before the step; None if only a later policy was scored.
         """
-        counts = torch.bincount(batch.row, minlength=len(batch.samples)).tolist()
-        entropies = torch.split(entropy.cpu(), counts)
-        logprobs = torch.split(logprob.cpu(), counts) if logprob is not None else (None,) * len(counts)
-        for index, of_entropy, of_logprob in zip(batch.samples, entropies, logprobs, strict=True):
-            sample = samples[index]
-            columns = [_over_row(sample, of_entropy), _over_row(sample, of_logprob)]
-            for turn in np.unique(sample.turns[sample.turns >= 0]).tolist():
-                key = (*places[sample.trajectory], turn)
-                own = sample.turns == turn
+        entropies = batch.split(entropy.cpu())
+        logprobs = batch.split(logprob.cpu()) if logprob is not None else (None,) * len(entropies)
+        for index, of_entropy, of_logprob in zip(batch.rows, entropies, logprobs, strict=True):
+            row = rows[index]
+            columns = [_over_sampled(row, of_entropy), _over_sampled(row, of_logprob)]
+            for turn in np.unique(row.columns["turn_index"]).tolist():
+                key = (*places[row.trajectory], turn)
+                own = row.columns["turn_index"] == turn
                 self._found[key] = TurnScores(
                     ordinal=key[0], member=key[1], turn=turn,
                     entropies=_rounded(columns[0][own]), logprobs=_rounded(columns[1][own]),
@@ -68,12 +67,12 @@ class TokenScores:
         return [self._found[key] for key in sorted(self._found)]
 
 
-def _over_row(sample: TrainingSample, values: Tensor | None) -> np.ndarray:
-    """Return values of a row's trained tokens at their positions, NaN elsewhere."""
-    row = np.full(len(sample.token_ids), np.nan)
+def _over_sampled(row: Row, values: Tensor | None) -> np.ndarray:
+    """Return values of a row's trained tokens over all its sampled tokens, NaN elsewhere."""
+    column = np.full(len(row.positions), np.nan)
     if values is not None:
-        row[sample.loss_mask] = values.float().numpy()
-    return row
+        column[row.in_batch] = values.float().numpy()
+    return column
 
 
 def _rounded(values: np.ndarray) -> tuple[float | None, ...]:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.batch import Batch
 from agentgym.trainers.losses.loss import MAXIMA, SUMMED, LossOutput
 
-Outcome = tuple[TrainBatch, Tensor, LossOutput, int]
+Outcome = tuple[Batch, Tensor, LossOutput, int]
 """A micro-batch whose gradient was computed, its entropies, its loss, and the factor of its loss."""
 
 
@@ -51,7 +51,7 @@ class UpdateTotals:
             whole.kl_old = (whole.kl_old[0] + part.kl_old[0], whole.kl_old[1] + part.kl_old[1])
         return whole
 
-    def add(self, batch: TrainBatch, entropy: Tensor, output: LossOutput, scale: int) -> None:
+    def add(self, batch: Batch, entropy: Tensor, output: LossOutput, scale: int) -> None:
         """Add a micro-batch whose loss was multiplied by ``scale``."""
         self.loss += output.loss.item() / scale
         self.num_tokens += batch.num_tokens
@@ -59,8 +59,8 @@ class UpdateTotals:
             self.sums[name] = self.sums.get(name, 0.0) + value
         for name, value in output.maxima.items():
             self.maxima[name] = max(self.maxima.get(name, 0.0), value)
-        counts = torch.bincount(batch.turn_index).tolist()
-        sums = torch.bincount(batch.turn_index, weights=entropy.double()).tolist()
+        counts = torch.bincount(batch["turn_index"]).tolist()
+        sums = torch.bincount(batch["turn_index"], weights=entropy.double()).tolist()
         for turn, (total, count) in enumerate(zip(sums, counts, strict=True)):
             if count:
                 before, seen = self.turn_entropy.get(turn, (0.0, 0))

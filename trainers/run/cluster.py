@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from agentgym.engine import Engine
 from agentgym.errors import require_extra
 from agentgym.trainers.config.cluster import AUTH_MODE, ClusterPlace
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.types import CausalLM, Tokenizer
 
 if TYPE_CHECKING:
     from agentgym.trainers.ray.cluster import Cluster, JoinedCluster
@@ -43,6 +45,32 @@ def cluster_of(
     place: ClusterPlace | None = ranks.of_first(None)
     assert place is not None, "the first rank sends it"
     return _joined(config, place, ranks.rank) if config.cluster.plays else None, place
+
+
+def engine_on(
+    cluster: Cluster | JoinedCluster,
+    ranks: Ranks,
+    config: TrainConfig,
+    model: CausalLM | None,
+    tokenizer: Tokenizer | None,
+    role: str = "",
+    *,
+    all_ranks_sample: bool,
+) -> Engine:
+    """Return an engine of a model on a Ray cluster. The first rank starts its actors before others look for them.
+
+    Args:
+        config: the configuration by which the model is sampled from.
+        model: the model, on the first rank.
+        role: the role that it plays; empty for the run's policy.
+    """
+    if not ranks.is_main:
+        ranks.meet()
+        return cluster.engine(config, None, None, role)
+    engine = cluster.engine(config, model, tokenizer, role)
+    if all_ranks_sample:
+        ranks.meet()
+    return engine
 
 
 def _joined(config: TrainConfig, place: ClusterPlace, rank: int) -> JoinedCluster:

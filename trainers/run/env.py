@@ -23,13 +23,15 @@ from agentgym.errors import ConfigError, UsageError
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.context import ContextConfig, Room, check_turns_left
-from agentgym.rollout.first_prompt import check_tools_fit
+from agentgym.rollout.first_prompt import check_tools_fit, require_vision
 from agentgym.rollout.plan import TaskSchedule
 from agentgym.rollout.pool import Pool
 from agentgym.rollout.program_trial import try_program
 from agentgym.rollout.replay import RecordRef
+from agentgym.rollout.roles import OPPONENT, part_name, parts_of
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.history import Visit
+from agentgym.rollout.strategy_trial import try_strategies
 from agentgym.trainers.config.schedules import scheduled
 from agentgym.trainers.config.strategy_notes import strategy_notes
 from agentgym.trainers.config.train import TrainConfig
@@ -98,7 +100,9 @@ class RunEnv:
                 f"env.num_train_tasks to at most {MOST_PROBED:,}"
             )
         check_turns_left(config.context, probe)
-        self._check_evaluation(config, probe)
+        self.parts = parts_of(probe)
+        """Its sub-agents or players, which roles can play; ``opponent`` among them in a game."""
+        self.eval_parts = self._check_evaluation(config, probe)
         self.notes: tuple[str, ...] = strategy_notes(config, len(self.train_tasks), probe.max_turns)
         """What the user should know of it when a run begins."""
         self.service = service_of(probe, {})
@@ -113,22 +117,27 @@ class RunEnv:
         _check_branching(config, probe)
         check_own_components(config.credit)
         try_program(config.strategy, config.group)
+        try_strategies(config.strategy, config.group)
         if "answer_logprobs" in config.credit.columns():
             check_references(self.train_tasks)
 
-    def _check_evaluation(self, config: TrainConfig, probe: Env) -> None:
-        """Check before a warm start that the evaluation has one player, since a policy is evaluated against others.
+    def _check_evaluation(self, config: TrainConfig, probe: Env) -> tuple[str, ...]:
+        """Check before a warm start that the policy is one player of the evaluation, and return the parts for roles.
 
         Raises:
-            ConfigError: it has several.
+            ConfigError: it would play several.
         """
         evaluated = self._maker(config.eval.kwargs)() if config.eval.kwargs else probe
         try:
             if isinstance(evaluated, MatchEnv) and evaluated.num_players > 1:
-                raise ConfigError(
-                    f"eval.kwargs: the evaluation of {config.env.id} would have {evaluated.num_players} players; give "
-                    "it an opponent of the environment (eval.kwargs.opponent, eval.kwargs.earlier of SkillChain-v0)"
-                )
+                free = set(map(part_name, evaluated.players)) - config.parts_of_roles
+                if OPPONENT not in config.parts_of_roles and len(free) > 1:
+                    raise ConfigError(
+                        f"eval.kwargs: the policy would play {len(free)} players in the evaluation of {config.env.id}; "
+                        "give it an opponent of the environment (eval.kwargs.opponent, eval.kwargs.earlier of "
+                        "SkillChain-v0), or a role (roles.opponent.policy)"
+                    )
+            return parts_of(evaluated)
         finally:
             if evaluated is not probe:
                 evaluated.close()
@@ -177,6 +186,10 @@ class RunEnv:
         self._tools = tuple(self._probe.tools)
         self.close_probe()
 
+    def require_vision(self) -> None:
+        """Refuse an environment that needs a model that sees, for one that is built here."""
+        require_vision(self._probe)
+
     def close_probe(self) -> None:
         """Close the environment that the checks used. A second call does nothing."""
         self._probe.close()
@@ -220,6 +233,9 @@ def _check_sub_agents(config: TrainConfig, env: Env) -> None:
         ConfigError: it does not; the message names estimators that do.
     """
     if not isinstance(env, AsksAgents):
+        return
+    frozen = {part for name, role in config.roles.items() if not role.trained for part in role.parts(name)}
+    if frozen.issuperset(map(part_name, env.agents)):  # credit sees the main agent alone
         return
     if ESTIMATORS[config.credit.estimator].tells_agents and "answer_logprobs" not in config.credit.columns():
         return

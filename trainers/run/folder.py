@@ -14,6 +14,7 @@ from agentgym.rollout.record import read_json_object
 from agentgym.trainers.config.overrides import load_config, save_config, to_dict
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.models.optimizer import learning_rate
+from agentgym.trainers.models.versions import PAST
 from agentgym.trainers.run.env import named
 from agentgym.trust import SIGNATURE_NAME
 
@@ -23,6 +24,8 @@ BRANCH = "branch.json"
 """File of a branch: the run and the checkpoint that it goes on from, and the settings that differ."""
 TOKENIZER_NAME = "tokenizer"
 """Subfolder of a run's folder for a tokenizer that was trained for the run."""
+ROLES = "roles"
+"""Subfolder of the trained roles, with one folder for each."""
 
 
 def check_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:
@@ -80,6 +83,11 @@ def extension_notes(config: TrainConfig, before: int, step: int) -> list[str]:
     last, planned, new = (
         {
             "the learning rate": learning_rate(config.optimizer, at, end),
+            **{
+                f"the learning rate of roles.{name}": learning_rate(config.for_role(name).optimizer, at, end)
+                for name, role in config.roles.items()
+                if role.trained
+            },
             "the weight of sft.mix": config.sft.mix.weight_at(at, end),
             **{f"the weight of {env.name}": env.weight_at(at, end) for env in config.envs},
         }
@@ -102,7 +110,7 @@ def forget_failed_start(run_dir: Path) -> None:
         return
     for path in (metrics, run_dir / "config.json", run_dir / SIGNATURE_NAME, run_dir / journal.JOURNAL):
         path.unlink(missing_ok=True)
-    for name in ("tensorboard", FOLDER, TOKENIZER_NAME, f"{TOKENIZER_NAME}.partial"):
+    for name in ("tensorboard", FOLDER, TOKENIZER_NAME, f"{TOKENIZER_NAME}.partial", PAST, ROLES):
         shutil.rmtree(run_dir / name, ignore_errors=True)
 
 

@@ -17,7 +17,7 @@ from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard_from_first
 from agentgym.trainers.models.allocator import reuse_freed_memory
 from agentgym.trainers.models.check import check_model
-from agentgym.trainers.models.model import add_lora, load_model, load_tokenizer, never_trained
+from agentgym.trainers.models.model import add_lora, load_model, load_tokenizer, never_trained, train_vision
 from agentgym.trainers.models.model_shapes import check_positions
 from agentgym.trainers.models.precision import skip_adapter_casts, use_fused_attention
 from agentgym.trainers.models.quantized import is_quantized
@@ -62,11 +62,13 @@ def load_policy(
     if settings.path and not roles.loads(is_main=ranks.is_main) and settings.lora.quantize == "none":
         return None
     if settings.path:
-        model, _ = load_model(settings.path, settings.lora.quantize, tokenizer)
+        model, _ = load_model(settings.path, settings.lora.quantize, tokenizer, takes_images=config.takes_images)
         check_positions(model.config.to_dict(), settings.max_context_tokens)
     else:
         model = build_model(tokenizer, settings, derive_seed(config.seed, "model"))
     check_ids(model, tokenizer, renderer)
+    if settings.vision == "trained":
+        train_vision(model)
     # for shards the first rank sends them from the machine's memory, tensor by tensor
     made = _prepared(model, config, ranks, on_host=roles.gather or roles.lend)
     prepare_saving(made, tokenizer, renderer.turn_end_ids)
@@ -105,7 +107,9 @@ def load_teacher(config: TrainConfig, renderer: ChatRenderer, tokenizer: Tokeniz
     source = config.loss.teacher
     if not source:
         return None
-    teacher, its_tokenizer = load_model(source) if ranks.is_main else (None, tokenizer)
+    teacher, its_tokenizer = (
+        load_model(source, takes_images=config.takes_images) if ranks.is_main else (None, tokenizer)
+    )
     if its_tokenizer.get_vocab() != tokenizer.get_vocab():
         raise UsageError(
             f"the teacher {source} has another tokenizer ({len(its_tokenizer)} tokens) than the policy "

@@ -31,6 +31,7 @@ from agentgym.trainers.placement.build import (
     on_rank,
 )
 from agentgym.trainers.placement.lending import GatherOnDemand
+from agentgym.trainers.run.cluster import engine_on
 from agentgym.trainers.types import CausalLM, Tokenizer
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class RunPolicy:
     Args:
         loaded: the whole model, on a rank that loads it.
         roles: which ranks sample, and how weights reach their engines.
+        role: name of the role that it plays; empty for the run's policy.
     """
 
     def __init__(  # what a run has made before
@@ -55,7 +57,9 @@ class RunPolicy:
         ranks: Ranks,
         roles: Roles,
         cluster: Cluster | JoinedCluster | None,
+        role: str = "",
     ) -> None:
+        self._role = role
         self._config, self._tokenizer, self._run_dir = config, tokenizer, run_dir
         self._ranks, self._roles, self._cluster = ranks, roles, cluster
         self.model, self.served = self._trained_and_served(loaded)
@@ -162,7 +166,9 @@ class RunPolicy:
         if roles.share_servers and not (ranks.is_main or roles.all_send):
             return build_guest(config, self.model.config, ranks.rank)
         if self._cluster is not None and config.cluster.plays:
-            return self._engine_on(self._cluster)
+            return engine_on(
+                self._cluster, ranks, config, self.served, self._tokenizer, self._role, all_ranks_sample=roles.all_play
+            )
         is_sender = roles.gather and (ranks.is_main or roles.all_send)
         source = self.model if is_sender else self.served
         if source is None:
@@ -170,16 +176,6 @@ class RunPolicy:
         engine = build_engine(config, source, self._run_dir, num_episodes)
         if roles.share_servers and isinstance(engine, VllmEngine):
             engine.share(ranks.rank, ranks.count if roles.all_send else 1)
-        return engine
-
-    def _engine_on(self, cluster: Cluster | JoinedCluster) -> Engine:
-        """Return the engine on a Ray cluster. The first rank starts its actors before others look for them."""
-        if not self._ranks.is_main:
-            self._ranks.meet()
-            return cluster.engine(None, self._tokenizer)
-        engine = cluster.engine(self.served, self._tokenizer)
-        if self._roles.all_play:
-            self._ranks.meet()
         return engine
 
     def _gather(self, version: int, dtypes: Collection[str]) -> None:

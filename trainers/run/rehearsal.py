@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from agentgym.errors import UsageError
+from agentgym.errors import ConfigError, UsageError
 from agentgym.registry import find, is_remote, make
-from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.losses.episodes_trial import try_with_episodes
 from agentgym.trainers.losses.trial import try_out
-from agentgym.trainers.models.model import end_ids, load_tokenizer
+from agentgym.trainers.models.model import load_tokenizer
 from agentgym.trainers.models.sources import cached_model
+from agentgym.trainers.models.vocabulary import renderer_for
 from agentgym.trainers.run.env import RunEnv
+from agentgym.types import Task
 
 
 def rehearse(config: TrainConfig) -> list[str]:
@@ -27,9 +29,18 @@ def rehearse(config: TrainConfig) -> list[str]:
     notes: list[str] = []
     path = config.model.path
     has_model = bool(path) and cached_model(path) is not None
-    renderer = ChatRenderer(load_tokenizer(path), config.model.chat, end_ids(path)) if has_model else None
+    tokenizer = load_tokenizer(path) if has_model else None
+    renderer = (
+        None
+        if tokenizer is None
+        else renderer_for(path, tokenizer, config.model.chat, takes_images=config.takes_images)
+    )
     if renderer is not None:
         notes += renderer.notes
+    if config.model.vision == "trained" and (not path or (renderer is not None and renderer.vision is None)):
+        why = renderer.why_text_only if renderer is not None else "a model that is built here reads text alone"
+        raise ConfigError(f"model.vision=trained: {why} (docs/vision.md)")
+    task: Task | None = None
     for name, own in config.by_env.items():
         if is_remote(own.env.kwargs) or not find(own.env.id).is_available:
             continue
@@ -41,8 +52,12 @@ def rehearse(config: TrainConfig) -> list[str]:
         env = RunEnv(name, own, lambda make_env: EnvPool(make_env, 1))
         try:
             notes += env.notes
+            task = task or env.train_tasks[0]
             if renderer is not None:
                 env.check_prompts(renderer)
+            elif not path:
+                env.require_vision()
         finally:
             env.close_probe()
+    try_with_episodes(config.loss, renderer, tokenizer, task)
     return notes

@@ -14,32 +14,33 @@ from agentgym.engine import Engine, SamplingParams
 from agentgym.env.actions import gold_action
 from agentgym.env.env import Env
 from agentgym.errors import UsageError, first_cause
-from agentgym.render.chat import ChatRenderer
+from agentgym.media import MEDIA
 from agentgym.rollout import journal
 from agentgym.rollout.agent import DemonstrationAgent, MakeAgent, ModelAgent
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.reflection import NUM_TOKENS, Reflect, reflect_with
 from agentgym.server_tokens import remember_token
+from agentgym.trainers.config.overrides import to_dict
 from agentgym.trainers.config.rank_limits import Roles, episodes_of_rank
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.devices import gpu_bytes
 from agentgym.trainers.distributed.ranks import Ranks
-from agentgym.trainers.distributed.reference import EarlierAdapters, Reference
-from agentgym.trainers.distributed.sharding import sharded_copy
 from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.judges.teacher import HintTeacher
+from agentgym.trainers.losses.episodes_trial import try_with_episodes
 from agentgym.trainers.losses.trial import try_out
 from agentgym.trainers.models.card import Card, model_card
-from agentgym.trainers.models.model import copy_of_trained, end_ids, never_trained
 from agentgym.trainers.models.precision import allow_tf32
 from agentgym.trainers.models.sources import local_model
+from agentgym.trainers.models.vocabulary import renderer_for
 from agentgym.trainers.placement.lending import can_lend
 from agentgym.trainers.planning.microbatch import planned_tokens, tokens_note, with_tokens
 from agentgym.trainers.run.cluster import cluster_of
 from agentgym.trainers.run.env import RunEnv, named
 from agentgym.trainers.run.model import load_policy, load_teacher, policy_tokenizer
 from agentgym.trainers.run.policy import RunPolicy
+from agentgym.trainers.run.roles import RunRoles
 
 if TYPE_CHECKING:
     from agentgym.endpoint.gateway import Gateway
@@ -58,6 +59,7 @@ class Run:
         torch.set_num_threads(config.num_threads)
         allow_tf32(config.loss.precision)
         self.config, self.run_dir, self.ranks = config, run_dir, ranks
+        MEDIA.write_to(run_dir)
         try_out(config.loss)
         config.harness.require_packages()
         roles = Roles.of(config, ranks.count, on_gpu=torch.cuda.is_available())
@@ -79,13 +81,17 @@ class Run:
             config = dataclasses.replace(config, engine=dataclasses.replace(config.engine, urls=place.engine_urls))
             self.config = config
         self.envs = tuple(RunEnv(name, own, self._make_pool, extra_kwargs) for name, own in config.by_env.items())
-        if not config.envs:
+        if not config.is_mixture:
             self.config = config = self.envs[0].config  # with the worked example of prompts, where one is shown
+        path, first_task = config.model.path, self.envs[0].train_tasks[0]
+        if not path:  # before episodes are played for the texts of a tokenizer
+            try_with_episodes(config.loss, None, None, first_task)
         self.tokenizer = policy_tokenizer(config, self.envs, run_dir, self.announce, ranks)
-        path = config.model.path
-        self.renderer = ChatRenderer(self.tokenizer, config.model.chat, end_ids(path) if path else ())
+        self.renderer = renderer_for(path, self.tokenizer, config.model.chat, takes_images=config.takes_images)
         for env in self.envs:  # before the weights are read, which can take minutes
             env.check_prompts(self.renderer)
+        if path:
+            try_with_episodes(config.loss, self.renderer, self.tokenizer, first_task)
         load = partial(load_policy, config, self.renderer, self.tokenizer, ranks=ranks)
         loaded = load(roles=roles)
         if roles.lend and not ranks.of_first(loaded is not None and can_lend(loaded, config.model.max_context_tokens)):
@@ -107,6 +113,9 @@ class Run:
             if env.config.judge.is_on and self.policy.engine is not None
         }
         self.teachers = self.make_teachers()
+        self.roles = RunRoles(
+            config, self.envs, run_dir, ranks, self.model, self.tokenizer, self.renderer, self.cluster
+        )
 
     def make_teachers(self) -> dict[str, HintTeacher]:
         """Return the teachers of hints by environment, on a rank that plays."""
@@ -142,7 +151,7 @@ class Run:
         if self.config.model.trains_adapters_of_files:
             self._check_base(model)
         changes = journal.note(
-            self.run_dir, model={"path": path, **model}, own_files=journal.own_files(dataclasses.asdict(self.config))
+            self.run_dir, model={"path": path, **model}, own_files=journal.own_files(to_dict(self.config))
         )
         files = [change.partition(":")[0].removeprefix(_OWN) for change in changes if change.startswith(_OWN)]
         if files:
@@ -174,6 +183,8 @@ class Run:
         if self.cluster is not None:
             await self.cluster.connect(say)
         await self.policy.connect(say)
+        if self.policy.engine is not None:
+            await self.roles.open(say)
         if self.ranks.is_main:
             for asked in self._asked:
                 await asked.client.check()
@@ -202,11 +213,15 @@ class Run:
         names = ", ".join(one.config.env.id for one in self.envs)
         return model_card(self.renderer, self.config.context, names, self.config.model.path, prompt)
 
-    def make_reference(self) -> Reference:
-        """Return a frozen copy of the current policy as reference of the KL penalty, sharded as the policy is."""
-        if self.config.needs_no_second_model:
-            return EarlierAdapters(self.model)
-        return never_trained(sharded_copy(self.model) if self.ranks.count > 1 else copy_of_trained(self.model))
+    async def update_engines(self, version: int) -> None:
+        """Send the current weights of the policy and of trained roles to their engines. All ranks must call this."""
+        await self.policy.update(version)
+        await self.roles.update(version)
+
+    async def sleep_engines(self) -> None:
+        """Let inference servers on this GPU free their memory for training, if ``engine.sleep`` is set."""
+        for policy in (self.policy, *(role.policy for role in self.roles.trained.values())):
+            await policy.sleep_engine()
 
     async def close(self) -> None:
         """Close the engine and the environments."""
@@ -214,6 +229,7 @@ class Run:
             await self._gateway.close()
         if self.policy.engine is not None:
             await self.policy.engine.close()
+        await self.roles.close()
         for asked in self._asked:
             await asked.close()
         for env in self.envs:
@@ -221,6 +237,7 @@ class Run:
         if self.cluster is not None:
             await self.cluster.close_workers()
         self.leave_cluster()
+        MEDIA.write_to(None)  # what this process plays next is not of this run
 
     def leave_cluster(self) -> None:
         """Stop this run's actors on a cluster, whatever their state. A second call does nothing."""

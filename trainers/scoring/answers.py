@@ -21,9 +21,9 @@ from agentgym.credit import rules
 from agentgym.credit.table import Floats, Ints
 from agentgym.errors import ConfigError
 from agentgym.render.chat import ChatRenderer
+from agentgym.trainers.data.row import Row, Span
 from agentgym.trainers.models.precision import ATTENTION
-from agentgym.trainers.scoring.hidden import ReadRow, Span
-from agentgym.trainers.scoring.tokens import ScoreRequest, score
+from agentgym.trainers.scoring.tokens import score
 from agentgym.trainers.types import CausalLM
 from agentgym.types import FinishReason, Message, Status, Task, Trajectory, TrajectoryGroup, Turn
 
@@ -154,11 +154,12 @@ def score_answers(
         ([references[answer] for answer in task.answers], windows(trajectory, renderer)) for task, trajectory in members
     ]
     ask = _packed if scoring == "packed" else _batched
-    questions = [question for refs, some in of_member for window in some for question in ask(window, refs)]
-    unique = list(dict.fromkeys(questions))  # members of a group begin with the same context
-    scores = score(model, unique, temperature=1.0, tokens_per_microbatch=tokens_per_microbatch)
-    answered = dict(zip(unique, scores, strict=True))
-    flat = iter(np.concatenate([np.empty(0), *(answered[question].logprobs for question in questions)]).tolist())
+    rows = [row for refs, some in of_member for window in some for row in ask(window, refs)]
+    keys = [(row.token_ids, row.spans, row.positions.tobytes()) for row in rows]
+    unique = dict(zip(keys, rows, strict=True))  # members of a group begin with the same context
+    scores = score(model, list(unique.values()), temperature=1.0, tokens_per_microbatch=tokens_per_microbatch)
+    scored = dict(zip(unique, scores, strict=True))
+    flat = iter(np.concatenate([np.empty(0), *(scored[key].logprobs for key in keys)]).tolist())
     return AnswerScores(
         tuple(_levels(refs, sum(len(window.ends) for window in some), flat) for refs, some in of_member),
         tuple(np.array([len(each.at) for each in refs], dtype=np.int64) for refs, _ in of_member),
@@ -171,25 +172,27 @@ def _levels(refs: Sequence[Reference], num_contexts: int, logprobs: Iterator[flo
     return np.array(rows, dtype=np.float64).reshape(num_contexts, len(refs))
 
 
-def _batched(window: Window, refs: Sequence[Reference]) -> list[ScoreRequest]:
+def _batched(window: Window, refs: Sequence[Reference]) -> list[Row]:
     return [
-        ScoreRequest.about(window.token_ids[:end] + each.token_ids, [end + at for at in each.at])
+        Row(token_ids=window.token_ids[:end] + each.token_ids, positions=end + np.array(each.at))
         for end in window.ends
         for each in refs
     ]
 
 
-def _packed(window: Window, refs: Sequence[Reference]) -> list[ScoreRequest]:
+def _packed(window: Window, refs: Sequence[Reference]) -> list[Row]:
     """Build the row ``[window | answer in context 0 | in context 1 | ...]``; answers lack their last token."""
     token_ids, spans = list(window.token_ids), []
-    read_at: list[int] = []
+    positions: list[int] = []
     targets: list[int] = []
     for end in window.ends:
         for each in refs:
             start = len(token_ids)
             token_ids += each.token_ids[:-1]
             spans.append(Span(end, len(each.token_ids) - 1))
-            read_at += [start + at - 1 if at else end - 1 for at in each.at]
+            positions += [start + at if at else end for at in each.at]
             targets += [each.token_ids[at] for at in each.at]
-    row = ReadRow(tuple(token_ids), tuple(read_at), tuple(span for span in spans if span.length))
-    return [ScoreRequest(row, tuple(targets))] if targets else []
+    if not targets:
+        return []
+    own = tuple(span for span in spans if span.length)
+    return [Row(token_ids=tuple(token_ids), positions=np.array(positions), targets=np.array(targets), spans=own)]

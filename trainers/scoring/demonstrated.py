@@ -20,9 +20,10 @@ from agentgym.rollout.context import ContextConfig, Room, open_context
 from agentgym.rollout.memory import with_note
 from agentgym.rollout.transcript import transcript
 from agentgym.trainers.data.outline import GroupMetadata
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.distributed.sharding import ranks_of
 from agentgym.trainers.losses.options import SelfDistillOptions
-from agentgym.trainers.scoring.tokens import ScoreRequest, sampled_positions, score
+from agentgym.trainers.scoring.tokens import sampled_row, score
 from agentgym.trainers.types import CausalLM
 from agentgym.types import Observation, ToolSpec, Trajectory, TrajectoryGroup
 
@@ -65,7 +66,7 @@ def self_taught(
         that had no demonstration, no room for one, or a prompt of another form.
     """
     keys: list[tuple[int, int]] = []
-    questions: list[ScoreRequest] = []
+    questions: list[Row] = []
     num_without = 0
     for group in groups:
         for at, member in enumerate(() if isinstance(group, GroupMetadata) else group.valid):
@@ -91,7 +92,7 @@ def demonstration_for(members: Sequence[Trajectory], at: int) -> Trajectory | No
     return min(others, key=lambda one: (not one.is_demonstration, one.replayed_step is None), default=None)
 
 
-def _question(member: Trajectory, shown: Trajectory, style: PromptStyle, max_chars: int) -> ScoreRequest | None:
+def _question(member: Trajectory, shown: Trajectory, style: PromptStyle, max_chars: int) -> Row | None:
     """Return the tokens of the first context window after a prompt with a demonstration; None if that cannot be."""
     segment = member.segments[0]
     plain_ids = segment.turns[0].prompt_ids
@@ -104,4 +105,4 @@ def _question(member: Trajectory, shown: Trajectory, style: PromptStyle, max_cha
     if len(token_ids) > style.room.window:
         return None
     added = len(taught_ids) - len(plain_ids)
-    return ScoreRequest.about(token_ids, [position + added for position in sampled_positions(segment)])
+    return Row(token_ids=token_ids, positions=sampled_row(segment).positions + added)

@@ -9,7 +9,7 @@ import numpy as np
 
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.data.weighted_row import WeightedRow
+from agentgym.trainers.data.row import Row
 
 BATCHES_PER_WINDOW = 32
 
@@ -27,14 +27,14 @@ class SftBatches:
         seed: seed of the orders of all epochs.
     """
 
-    def __init__(self, rows: Sequence[WeightedRow], batch_size: int, seed: int, label: str = "sft") -> None:
+    def __init__(self, rows: Sequence[Row], batch_size: int, seed: int, label: str = "sft") -> None:
         self._rows = rows
         self._per_epoch = len(rows) // batch_size
         self._epoch = lru_cache(maxsize=1)(
             lambda epoch: _epoch_batches(rows, batch_size, derive_seed(seed, label, epoch))
         )
 
-    def __getitem__(self, position: int) -> list[WeightedRow]:
+    def __getitem__(self, position: int) -> list[Row]:
         return [self._rows[index] for index in self.indices(position)]
 
     def indices(self, position: int) -> list[int]:
@@ -43,7 +43,7 @@ class SftBatches:
         return self._epoch(epoch)[at]
 
 
-def _epoch_batches(rows: Sequence[WeightedRow], batch_size: int, seed: int) -> list[list[int]]:
+def _epoch_batches(rows: Sequence[Row], batch_size: int, seed: int) -> list[list[int]]:
     """Return an epoch's batches in random order, each with rows of similar length, because padding costs time."""
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(rows)).tolist()

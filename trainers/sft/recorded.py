@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from agentgym.env.env import Env
+from agentgym.env.match_env import MatchEnv
 from agentgym.errors import UsageError
 from agentgym.evals.episodes import read_groups
 from agentgym.render.families import FORMATS
 from agentgym.rollout.record import read_records, record_path, recorded_steps
+from agentgym.rollout.roles import part_name
 from agentgym.trainers.config.sft import Keep
 from agentgym.trainers.sft.conversation import AssistantExchange, Conversation
 from agentgym.types import MalformedCall, Message, ToolSpec, Trajectory, Turn
@@ -60,6 +63,24 @@ def chosen(trajectories: Iterable[Trajectory], keep: Keep) -> list[Trajectory]:
         if key not in best or _return(trajectory) > _return(best[key]):
             best[key] = trajectory
     return list(best.values())
+
+
+def of_policy(recorded: Trajectory, env: Env, others: Collection[str]) -> Trajectory | None:
+    """Return a recorded episode without sub-agents that other models play or played; None for another model's player.
+
+    A sub-agent's record cannot be rendered again, and another model may have had a tokenizer of its own.
+
+    Args:
+        others: the parts of the environment that roles play in the run that learns.
+    """
+    if isinstance(env, MatchEnv) and part_name(env.players[recorded.player]) in others:
+        return None
+    own = tuple(
+        segment
+        for segment in recorded.segments
+        if not segment.agent or (not segment.role and part_name(segment.agent) not in others)
+    )
+    return replace(recorded, segments=own)
 
 
 def as_conversation(trajectory: Trajectory, tools: tuple[ToolSpec, ...]) -> Conversation | None:

@@ -20,11 +20,12 @@ from agentgym.errors import UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import NOT_TO_IMITATE
 from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.data.weighted_row import WeightedRow
 from agentgym.types import Observation, Segment, Trajectory, Turn
 
 
-def sft_rows(demos: Sequence[Trajectory], config: SftConfig, renderer: ChatRenderer) -> list[WeightedRow]:
+def sft_rows(demos: Sequence[Trajectory], config: SftConfig, renderer: ChatRenderer) -> list[Row]:
     """Return the training rows of demonstrations, in order.
 
     Args:
@@ -52,7 +53,7 @@ def sft_rows(demos: Sequence[Trajectory], config: SftConfig, renderer: ChatRende
     return rows
 
 
-def reply_rows(episodes: Sequence[Trajectory], renderer: ChatRenderer) -> list[WeightedRow]:
+def reply_rows(episodes: Sequence[Trajectory], renderer: ChatRenderer) -> list[Row]:
     """Return rows in which the environment's replies have weight 1 and all other tokens 0.
 
     Rows without a reply are left out. The first observation does not count as a reply. Neither do turns that a branch
@@ -94,12 +95,12 @@ def _reply_mask(turn: Turn, messages: Observation, renderer: ChatRenderer, *, be
         return mask
 
 
-def digest_of(rows: Sequence[WeightedRow]) -> str:
+def digest_of(rows: Sequence[Row]) -> str:
     """Return a 128-bit hex digest of all tokens and weights, by which a resumed run detects changed demonstrations."""
     digest = hashlib.blake2b(digest_size=16)
     for row in rows:
         digest.update(np.asarray(row.token_ids, dtype=np.int64).tobytes())
-        digest.update(row.weights.tobytes())
+        digest.update(row.over_tokens("loss_weight").tobytes())
     return digest.hexdigest()
 
 

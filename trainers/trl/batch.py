@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agentgym.errors import UsageError
-from agentgym.trainers.data.samples import TrainingSample
+from agentgym.trainers.data.row import Row
 
 CorrectionMode = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 
 
-def to_trl(samples: Sequence[TrainingSample], pad_id: int, *, multiple_of: int = 1) -> dict[str, Tensor]:
+def to_trl(samples: Sequence[Row], pad_id: int, *, multiple_of: int = 1) -> dict[str, Tensor]:
     """Convert rows to TRL's ``inputs``: prompts padded on the left, completions on the right.
 
     A row's prompt ends before its first sampled token. Its completion is the rest: sampled tokens, and the replies of
@@ -37,9 +37,9 @@ def to_trl(samples: Sequence[TrainingSample], pad_id: int, *, multiple_of: int =
         UsageError: a row has no sampled token.
 
     Example:
-        >>> row = TrainingSample(token_ids=(7, 8, 9, 2), loss_mask=np.array([False, False, True, True]),
-        ...     advantages=np.array([0.0, 0.0, 0.5, 0.5]), rollout_logprobs=np.array([0.0, 0.0, -1.0, -2.0]),
-        ...     policy_versions=np.array([-1, -1, 3, 3]), turns=np.array([-1, -1, 0, 0]), trajectory=0, ordinal=0)
+        >>> columns = {"is_trained": [1, 1], "advantage": [0.5, 0.5], "logprob_rollout": [-1.0, -2.0]}
+        >>> columns = {name: np.array(column) for name, column in columns.items()}
+        >>> row = Row(token_ids=(7, 8, 9, 2), positions=np.array([2, 3]), columns=columns)
         >>> batch = to_trl([row], pad_id=0, multiple_of=2)
         >>> batch["completion_ids"].tolist(), batch["tool_mask"].tolist(), batch["advantages"].tolist()
         ([[9, 2], [0, 0]], [[1, 1], [0, 0]], [[0.5, 0.5], [0.0, 0.0]])
@@ -58,25 +58,27 @@ def to_trl(samples: Sequence[TrainingSample], pad_id: int, *, multiple_of: int =
     def completions(values: Sequence[Sequence[float] | NDArray[Any]], fill: float) -> Tensor:
         return _padded([row[start:] for row, start in zip(values, starts, strict=True)], fill)
 
-    tool_mask = completions([row.loss_mask for row in rows], 0)
+    def column(name: str, fill: float) -> Tensor:
+        return completions([row.over_tokens(name) for row in rows], fill)
+
+    tool_mask = column("is_trained", 0)
     return {
         "prompt_ids": prompts(ids, pad_id),
         "prompt_mask": prompts(there, 0),
         "completion_ids": completions(ids, pad_id),
         "completion_mask": completions(there, 0),
         "tool_mask": tool_mask,
-        "advantages": completions([row.advantages for row in rows], 0.0),
-        "sampling_per_token_logps": completions([row.rollout_logprobs for row in rows], 0.0),
+        "advantages": column("advantage", 0.0),
+        "sampling_per_token_logps": column("logprob_rollout", 0.0),
         "num_items_in_batch": tool_mask.sum(),
     }
 
 
-def _prompt_length(row: TrainingSample) -> int:
+def _prompt_length(row: Row) -> int:
     """Return the number of tokens before the first sampled token, even if that token does not train."""
-    sampled = np.flatnonzero(row.policy_versions >= 0)
-    if not len(sampled):
+    if not len(row.positions):
         raise UsageError("a row has no sampled token; episodes of scripted policies have no tokens to train on")
-    return int(sampled[0])
+    return int(row.positions[0])
 
 
 def _padded(rows: Sequence[Sequence[float] | NDArray[Any]], fill: float, *, on_left: bool = False) -> Tensor:
@@ -88,17 +90,9 @@ def _padded(rows: Sequence[Sequence[float] | NDArray[Any]], fill: float, *, on_l
     return torch.from_numpy(block).float() if isinstance(fill, float) else torch.from_numpy(block)
 
 
-def _filling(pad_id: int) -> TrainingSample:
-    return TrainingSample(
-        token_ids=(pad_id, pad_id),
-        loss_mask=np.zeros(2, np.bool_),
-        advantages=np.zeros(2),
-        rollout_logprobs=np.zeros(2),
-        policy_versions=np.array([-1, 0]),
-        turns=np.array([-1, -1]),
-        trajectory=-1,
-        ordinal=-1,
-    )
+def _filling(pad_id: int) -> Row:
+    names = ("is_trained", "advantage", "logprob_rollout")
+    return Row(token_ids=(pad_id, pad_id), positions=np.array([1]), columns={name: np.zeros(1) for name in names})
 
 
 def engine_ratio(

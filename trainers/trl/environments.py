@@ -30,7 +30,7 @@ from agentgym.json_schema.reading import inlined, properties, required, resolved
 from agentgym.registry import check_arguments, find, is_remote, make
 from agentgym.rollout.request import EpisodeLimits
 from agentgym.settings import Range, check_number
-from agentgym.trainers.trl.episode import EpisodePlayer, EpisodeSettings, EventLoopThread
+from agentgym.trainers.trl.episode import EpisodeSettings, EventLoopThread, TrlPlayer
 from agentgym.types import Json, JsonSchema, Task, ToolSpec
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class TrlEnvironment:
     _loop: EventLoopThread
 
     def __init__(self) -> None:
-        self._episode = EpisodePlayer(self._settings, self._loop)
+        self._episode = TrlPlayer(self._settings, self._loop)
         weakref.finalize(self, self._episode.close)  # TRL never closes an environment
 
     def reset(self, task_id: str = "", task_split: str = "", task_index: int | None = None, **columns: object) -> str:
@@ -187,7 +187,7 @@ def _call(environment: TrlEnvironment, name: str, arguments: dict[str, object]) 
     return environment._episode.call(name, arguments)
 
 
-def _stop_if_failing(ours: Sequence[TrlEnvironment], lost: Sequence[EpisodePlayer]) -> None:
+def _stop_if_failing(ours: Sequence[TrlEnvironment], lost: Sequence[TrlPlayer]) -> None:
     limit = max((environment._settings.max_failure_rate for environment in ours), default=1.0)
     if len(lost) > limit * len(ours):
         raise RunStoppedError(

@@ -33,7 +33,7 @@ class EpisodeSettings:
     """Share of failed episodes in a batch above which the run stops."""
 
 
-class EpisodePlayer:
+class TrlPlayer:
     """A player of one episode at a time, with its status and reward.
 
     An infrastructure failure ends the episode without a reward: :attr:`reward` is None. TRL continues to call tools;

@@ -16,7 +16,7 @@ from transformers import PrinterCallback, TrainerCallback
 
 from agentgym.errors import MissingExtraError, RunStoppedError
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.data.weighted_row import WeightedRow
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.models.optimizer import learning_rate
 from agentgym.trainers.sft.batches import SftBatches, num_sft_steps
 from agentgym.trainers.trl.versions import check_trl
@@ -35,7 +35,7 @@ def trl_sft(
     model: CausalLM,
     tokenizer: Tokenizer,
     optimizer: torch.optim.Optimizer,
-    rows: Sequence[WeightedRow],
+    rows: Sequence[Row],
     config: TrainConfig,
     first_step: int,
     after_step: Callable[[Metrics], None],
@@ -117,8 +117,9 @@ def _left_as_it_was(model: CausalLM) -> Iterator[None]:
                 vars(module).pop("forward", None)
 
 
-def _as_columns(row: WeightedRow) -> dict[str, list[int]]:
-    labels = [token if weight else _IGNORED for token, weight in zip(row.token_ids, row.weights, strict=True)]
+def _as_columns(row: Row) -> dict[str, list[int]]:
+    weights = row.over_tokens("loss_weight").tolist()
+    labels = [token if weight else _IGNORED for token, weight in zip(row.token_ids, weights, strict=True)]
     return {"input_ids": list(row.token_ids), "labels": labels}
 
 

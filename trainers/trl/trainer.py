@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from agentgym.canonical import read_json
+from agentgym.credit.trial import check_own_components
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
@@ -54,6 +55,11 @@ except ImportError as error:
     raise MissingExtraError("CreditGRPOTrainer", "trl") from error
 
 STATE_FILE = "agentgym_rollouts.json"
+_OF_STRATEGIES = (
+    "num_branches", "num_hints", "num_continued", "num_corrected", "num_feedback", "num_reflections", "num_replayed",
+    "num_demonstrations", "num_patched", "num_cut", "cut/", "cut_tokens",
+)  # fmt: skip
+"""Beginnings of the metrics of strategies."""
 _OURS = ("reward_funcs", "rollout_func", "tools", "environment_factory", "reward_processing_classes")
 
 
@@ -146,7 +152,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         num_pieces = self.args.steps_per_generation if is_training else 1
         batch = to_trl(build_samples(verdicts), self._tokenizer.pad_token_id, multiple_of=num_pieces)
         batch = {name: tensor.to(self.accelerator.device) for name, tensor in batch.items()}
-        self._log_rollouts(verdicts, batch)
+        self._log_rollouts(verdicts)
         with torch.no_grad():
             self._add_logprobs(batch)
         return batch
@@ -183,6 +189,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
                     self.vllm_importance_sampling_clip_min,
                     self.vllm_importance_sampling_clip_max,
                 )
+                self._log_metrics(ratio_metrics(batch["importance_sampling_ratio"], mask))
         if self.beta:
             batch["ref_per_token_logps"] = self._reference_logprobs(batch)
 
@@ -204,10 +211,10 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         picked: Tensor = logprobs
         return picked
 
-    def _log_rollouts(self, verdicts: Sequence[FilteredGroup], batch: dict[str, Tensor]) -> None:
+    def _log_rollouts(self, verdicts: Sequence[FilteredGroup]) -> None:
         self._log_metrics(rollout_metrics(verdicts, self.state.global_step))
         if self.model.training:
-            self.state.num_input_tokens_seen += int(batch["prompt_mask"].sum() + batch["completion_mask"].sum())
+            self.state.num_input_tokens_seen += num_tokens(verdicts)
         self._metrics[self._mode]["num_tokens"] = [self.state.num_input_tokens_seen]
         if self.log_completions:
             table = completion_table(verdicts)
@@ -231,9 +238,10 @@ def _environment_return(**columns: object) -> list[float | None]:
 
 
 def _check_rollouts(settings: CreditSettings, sampling: SamplingParams, group_size: int) -> None:
-    """Check what agentgym's own trainer checks: missing columns, greedy sampling, groups of one."""
+    """Check what agentgym's own trainer checks: missing columns, own components, greedy sampling, groups of one."""
     group = replace(settings.group, group_size=group_size)
     check_columns(settings.credit, made=())
+    check_own_components(settings.credit)
     TrainConfig(recipe="trl", env=EnvConfig(id="trl"), group=group, sampling=sampling, credit=settings.credit)
 
 
@@ -241,21 +249,40 @@ def _check_rollouts(settings: CreditSettings, sampling: SamplingParams, group_si
 
 
 def rollout_metrics(verdicts: Sequence[FilteredGroup], version: int) -> dict[str, float]:
-    """Return TRL's ``reward`` and ``reward_std`` over the valid episodes, and our metrics under ``rollouts/``.
+    """Return TRL's metrics of rewards and lengths over the valid episodes, and our metrics under ``rollouts/``.
 
-    ``version`` is that of the policy that is trained. The metrics are NaN if no episode is valid; TRL leaves NaN out of
-    its averages.
+    ``frac_reward_zero_std`` is the share of valid episodes in groups of equal returns. Numbers of strategies, which do
+    not act here, are left out. Means are NaN if no episode is valid; TRL leaves NaN out of its averages.
+
+    Args:
+        version: version of the policy that is trained.
     """
     returns = [t.reward or 0.0 for verdict in verdicts for t in verdict.group.valid]
     lengths = [
         sum(len(turn.completion.token_ids) for turn in t.turns) for verdict in verdicts for t in verdict.group.valid
     ]
+    is_flat = [
+        len({t.reward for t in verdict.group.valid}) == 1
+        for verdict in verdicts
+        for _ in range(len(verdict.group.valid))
+    ]
+    ours = describe_rollouts(verdicts, version)
     return {
         "reward": fmean(returns) if returns else math.nan,
         "reward_std": stdev(returns) if len(returns) > 1 else math.nan,
+        "frac_reward_zero_std": fmean(is_flat) if is_flat else math.nan,
         "completions/mean_length": fmean(lengths) if lengths else math.nan,
-        **{f"rollouts/{name}": value for name, value in describe_rollouts(verdicts, version).items()},
+        "completions/min_length": min(lengths, default=math.nan),
+        "completions/max_length": max(lengths, default=math.nan),
+        **{f"rollouts/{name}": value for name, value in ours.items() if not name.startswith(_OF_STRATEGIES)},
     }
+
+
+def num_tokens(verdicts: Sequence[FilteredGroup]) -> int:
+    """Return the number of prompt tokens and sampled tokens of the valid episodes, as TRL counts them."""
+    segments = [part for verdict in verdicts for one in verdict.group.valid for part in one.segments if part.turns]
+    prompts = sum(len(part.turns[0].prompt_ids) for part in segments)
+    return prompts + sum(len(turn.completion.token_ids) for part in segments for turn in part.turns)
 
 
 def gap_metrics(logprob_old: Tensor, logprob_rollout: Tensor, mask: Tensor) -> dict[str, float]:
@@ -265,6 +292,17 @@ def gap_metrics(logprob_old: Tensor, logprob_rollout: Tensor, mask: Tensor) -> d
     if not gap.numel():
         return {f"{prefix}/mean": math.nan, f"{prefix}/max": math.nan}
     return {f"{prefix}/mean": gap.mean().item(), f"{prefix}/max": gap.max().item()}
+
+
+def ratio_metrics(ratio: Tensor, mask: Tensor) -> dict[str, float]:
+    """Return the weights for the engine's mismatch, of trained tokens or of rows that have some, under TRL's names."""
+    used = ratio[mask.bool()] if ratio.size(1) > 1 else ratio[mask.bool().any(dim=1)]
+    prefix, known = "sampling/importance_sampling_ratio", used.numel() > 0
+    return {
+        f"{prefix}/min": used.min().item() if known else math.nan,
+        f"{prefix}/mean": used.mean().item() if known else math.nan,
+        f"{prefix}/max": used.max().item() if known else math.nan,
+    }
 
 
 def completion_table(verdicts: Sequence[FilteredGroup]) -> dict[str, list[Json]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from agentgym.errors import ConfigError
-from agentgym.plugins import ByKind, Component, Options, Registry
+from agentgym.plugins import ByKind, Component, Named, Registry
 from agentgym.rollout.strategies.component import (
     BRANCHINGS,
     BUDGETS,
@@ -17,16 +17,6 @@ from agentgym.rollout.strategies.component import (
     PRUNINGS,
     REPLAYS,
     TASK_SOURCES,
-)
-from agentgym.rollout.strategies.defaults import (
-    AtOnceOptions,
-    EvenOptions,
-    FixedOptions,
-    FreshOptions,
-    OrderOptions,
-    RulesOptions,
-    ToTheEndOptions,
-    UnaidedOptions,
 )
 from agentgym.rollout.strategies.demonstration import DemonstrationOptions
 from agentgym.rollout.strategies.results import checked_result
@@ -39,10 +29,10 @@ _REGISTRIES: Mapping[str, Registry[Any]] = {
     "guidance": GUIDANCE, "replay": REPLAYS, "program": PROGRAMS,
 }  # fmt: skip
 """The registry of each field's components."""
-_PLAYING: Mapping[str, type[Options]] = {
-    "pruning": ToTheEndOptions, "branching": AtOnceOptions, "guidance": UnaidedOptions, "program": RulesOptions,
+_PLAYING: Mapping[str, str] = {
+    "pruning": "to_the_end", "branching": "at_once", "guidance": "unaided", "program": "rules",
 }  # fmt: skip
-"""Keys of the program that plays the groups, one of which may be set, with the options of those that are not."""
+"""Keys of the program that plays the groups, one of which may be set, with the kind of those that are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,21 +45,21 @@ class StrategyConfig(Settings):
         4
     """
 
-    tasks: Annotated[Any, ByKind(TASK_SOURCES, takes_names=True)] = OrderOptions()
+    tasks: Annotated[Any, ByKind(TASK_SOURCES, takes_names=True)] = Named(kind="order")
     """Source of a step's tasks."""
-    budget: Annotated[Any, ByKind(BUDGETS, takes_names=True)] = EvenOptions()
+    budget: Annotated[Any, ByKind(BUDGETS, takes_names=True)] = Named(kind="even")
     """Number of episodes of each group."""
-    horizon: Annotated[Any, ByKind(HORIZONS, takes_names=True)] = FixedOptions()
+    horizon: Annotated[Any, ByKind(HORIZONS, takes_names=True)] = Named(kind="fixed")
     """Most turns of an episode."""
-    branching: Annotated[Any, ByKind(BRANCHINGS, takes_names=True)] = AtOnceOptions()
+    branching: Annotated[Any, ByKind(BRANCHINGS, takes_names=True)] = Named(kind="at_once")
     """Starts of a group's episodes."""
-    pruning: Annotated[Any, ByKind(PRUNINGS, takes_names=True)] = ToTheEndOptions()
+    pruning: Annotated[Any, ByKind(PRUNINGS, takes_names=True)] = Named(kind="to_the_end")
     """Cancellation of episodes while they are played."""
-    guidance: Annotated[Any, ByKind(GUIDANCE, takes_names=True)] = UnaidedOptions()
+    guidance: Annotated[Any, ByKind(GUIDANCE, takes_names=True)] = Named(kind="unaided")
     """Help for episodes: hints, or demonstrations beside them."""
-    replay: Annotated[Any, ByKind(REPLAYS, takes_names=True)] = FreshOptions()
+    replay: Annotated[Any, ByKind(REPLAYS, takes_names=True)] = Named(kind="fresh")
     """Replay of earlier episodes."""
-    program: Annotated[Any, ByKind(PROGRAMS, takes_names=True)] = RulesOptions()
+    program: Annotated[Any, ByKind(PROGRAMS, takes_names=True)] = Named(kind="rules")
     """Program that plays each group, in place of ``branching``, ``pruning`` and ``guidance``, whose rules are programs
     of the same names."""
 
@@ -87,7 +77,7 @@ class StrategyConfig(Settings):
                 raise ConfigError(f"{options.kind} has no effect ({why}); change its settings or remove it")
         if self.keeps_probe and not self.probe:
             raise ConfigError("strategy.replay.probed stores what strategy.probe plays: set it to at least 2")
-        playing = [name for name, unset in _PLAYING.items() if not isinstance(getattr(self, name), unset)]
+        playing = [name for name, unset in _PLAYING.items() if getattr(self, name).kind != unset]
         if len(playing) > 1:
             one, other = (getattr(self, name).kind for name in playing[:2])
             raise ConfigError(
@@ -98,9 +88,9 @@ class StrategyConfig(Settings):
     def _move_rule(self) -> None:
         """Set the key of a rule that ``program`` names, as in ``program=arpo``, since both are the same."""
         family = PROGRAMS[self.program.kind].rule
-        if family and isinstance(getattr(self, family), _PLAYING[family]):
+        if family and getattr(self, family).kind == _PLAYING[family]:
             object.__setattr__(self, family, self.program)
-            object.__setattr__(self, "program", RulesOptions())
+            object.__setattr__(self, "program", Named(kind="rules"))
 
     def rule(self, family: str) -> Component:
         """Return the component that a field names, such as ``budget``."""
@@ -119,7 +109,7 @@ class StrategyConfig(Settings):
     @property
     def runs_program(self) -> bool:
         """True if ``program`` plays the groups."""
-        return not isinstance(self.program, RulesOptions)
+        return bool(self.program.kind != "rules")
 
     @property
     def uses(self) -> frozenset[str]:
@@ -134,17 +124,17 @@ class StrategyConfig(Settings):
     @property
     def branches(self) -> bool:
         """True if episodes may branch from others."""
-        return "branches" in self.uses or not isinstance(self.branching, AtOnceOptions)
+        return "branches" in self.uses or bool(self.branching.kind != "at_once")
 
     @property
     def prunes(self) -> bool:
         """True if episodes may be cancelled while they are played."""
-        return not isinstance(self.pruning, ToTheEndOptions)
+        return bool(self.pruning.kind != "to_the_end")
 
     @property
     def guides(self) -> bool:
         """True if the guidance helps some episodes."""
-        return not isinstance(self.guidance, UnaidedOptions)
+        return bool(self.guidance.kind != "unaided")
 
     @property
     def demonstrates(self) -> bool:
@@ -169,7 +159,7 @@ class StrategyConfig(Settings):
     @property
     def replays(self) -> bool:
         """True if earlier episodes are replayed."""
-        return not isinstance(self.replay, FreshOptions)
+        return bool(self.replay.kind != "fresh")
 
     @property
     def replays_groups(self) -> bool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from agentgym.plugins import Options
 from agentgym.rollout.branch import START, Start
 from agentgym.rollout.program import Group
 from agentgym.rollout.strategies.component import (
@@ -21,14 +19,7 @@ from agentgym.rollout.strategies.component import (
 from agentgym.rollout.waves import AT_ONCE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrderOptions(Options):
-    """No settings."""
-
-    kind: str = "order"
-
-
-@task_source("order", paper="every task once per epoch", status="reproduced", options=OrderOptions)
+@task_source("order", paper="every task once per epoch", status="reproduced")
 def order(positions: Sequence[int], order: Callable[[int], int]) -> list[int]:
     """Return the tasks of the run's shuffled order."""
     return [order(position) for position in positions]
@@ -37,14 +28,7 @@ def order(positions: Sequence[int], order: Callable[[int], int]) -> list[int]:
 # ------------------------------------------------------------- the same number of episodes for every group: the default
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvenOptions(Options):
-    """No settings."""
-
-    kind: str = "even"
-
-
-@budget("even", paper="group.group_size for every group", status="reproduced", options=EvenOptions)
+@budget("even", paper="group.group_size for every group", status="reproduced")
 def even(rates: Sequence[float | None], group_size: int) -> list[int]:
     """Return the configured group size for each group."""
     return [group_size] * len(rates)
@@ -53,14 +37,7 @@ def even(rates: Sequence[float | None], group_size: int) -> list[int]:
 # -------------------------------------------------------------- episodes as long as the environment allows: the default
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FixedOptions(Options):
-    """No settings."""
-
-    kind: str = "fixed"
-
-
-@horizon("fixed", paper="the environment's own limit", status="reproduced", options=FixedOptions)
+@horizon("fixed", paper="the environment's own limit", status="reproduced")
 def fixed() -> int | None:
     """Return no limit in addition to the environment's."""
     return None
@@ -69,14 +46,7 @@ def fixed() -> int | None:
 # ------------------------------------------- all episodes of a group begin at the start of their task at once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AtOnceOptions(Options):
-    """No settings."""
-
-    kind: str = "at_once"
-
-
-@branching("at_once", paper="independent episodes", status="reproduced", options=AtOnceOptions)
+@branching("at_once", paper="independent episodes", status="reproduced")
 def at_once(num_left: int) -> Sequence[Start]:
     """Return the starts of all episodes, at the start of their task.
 
@@ -90,14 +60,7 @@ def at_once(num_left: int) -> Sequence[Start]:
 # ------------------------------------------------------------------------------- every episode is played to its end
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToTheEndOptions(Options):
-    """No settings."""
-
-    kind: str = "to_the_end"
-
-
-@pruning("to_the_end", paper="no pruning", status="reproduced", options=ToTheEndOptions)
+@pruning("to_the_end", paper="no pruning", status="reproduced")
 def to_the_end(running: Sequence[object]) -> list[int]:
     """Return all members.
 
@@ -111,14 +74,7 @@ def to_the_end(running: Sequence[object]) -> list[int]:
 # ----------------------------------------------------------------------------------------------- episodes without hints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnaidedOptions(Options):
-    """No settings."""
-
-    kind: str = "unaided"
-
-
-@guidance("unaided", paper="no hints", status="reproduced", options=UnaidedOptions)
+@guidance("unaided", paper="no hints", status="reproduced")
 def unaided() -> tuple[int, int]:
     """Return 0 episodes with hints.
 
@@ -132,14 +88,7 @@ def unaided() -> tuple[int, int]:
 # ---------------------------------------------------------------------------------------- every episode is trained once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FreshOptions(Options):
-    """No settings."""
-
-    kind: str = "fresh"
-
-
-@replay("fresh", paper="no replay", status="reproduced", options=FreshOptions)
+@replay("fresh", paper="no replay", status="reproduced")
 def fresh() -> tuple[int, int] | None:
     """Return None, so that no member is replaced.
 
@@ -153,14 +102,7 @@ def fresh() -> tuple[int, int] | None:
 # ------------------------------------------------------ groups that are played by the rules of the other families
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RulesOptions(Options):
-    """No settings."""
-
-    kind: str = "rules"
-
-
-@program("rules", paper="branching, pruning, guidance and budget", status="reproduced", options=RulesOptions)
+@program("rules", paper="branching, pruning, guidance and budget", status="reproduced")
 async def rules(group: Group) -> None:
     """Play groups by the rules of ``strategy.branching``, ``pruning``, ``guidance`` and ``budget``."""
     await AT_ONCE.play(group)

@@ -12,12 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from agentgym.engine import ENDPOINT
 from agentgym.plugins import Options
 from agentgym.rollout.strategies.component import guidance
 from agentgym.rollout.strategies.fading import FadingOptions, fading
 from agentgym.settings import Count, NonNegative, PositiveFraction, Range
-
-ENDPOINT = "openai:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

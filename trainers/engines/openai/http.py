@@ -76,6 +76,9 @@ class OpenAIClient:
         num_slots: number of concurrent requests.
         wait: the function that sleeps for some seconds.
         say: receives a note on each parameter that requests leave out because the model refuses it.
+        key: key of requests; by default that of a server whose token is kept, or of the environment variable.
+
+    A pickled client keeps its key, and has a pace of its own.
 
     Raises:
         EngineError: the endpoint is unreachable or busy after all tries, rejects the request, or its answer is invalid.
@@ -89,7 +92,9 @@ class OpenAIClient:
         num_slots: int,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
         say: Callable[[str], None] = _on_stderr,
+        key: str = "",
     ) -> None:
+        self._num_slots = num_slots
         self.endpoint, self._pace = endpoint, Pace(endpoint, num_slots)
         self._wait, self._say = wait, say
         self._limit_name = LIMIT
@@ -100,13 +105,16 @@ class OpenAIClient:
         self._model = endpoint.model
         self._naming = asyncio.Lock()
         self._are_tools_checked = self._is_wait_told = self._is_refusal_told = False
-        key = kept_token(endpoint.url) or os.environ.get(KEY_VARIABLE)
+        self._key = key = key or kept_token(endpoint.url) or os.environ.get(KEY_VARIABLE, "")
         self._http = limited_async_client(
             to=endpoint.url,
             headers={"Authorization": f"Bearer {key}"} if key else {},
             limits=httpx.Limits(max_connections=num_slots),
             timeout=None,
         )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return OpenAIClient, (self.endpoint, self._num_slots, asyncio.sleep, _on_stderr, self._key)
 
     async def complete(
         self,

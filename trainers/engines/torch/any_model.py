@@ -26,6 +26,7 @@ from agentgym.trainers.engines.torch.weights import check_rotation, count_edits
 from agentgym.trainers.models.check import layer_kinds, max_gap
 from agentgym.trainers.models.head import frozen
 from agentgym.trainers.models.kv_cache import cache_argument
+from agentgym.trainers.models.vision import largest_logit, vision_of
 from agentgym.trainers.types import CausalLM
 
 _MIN_TOKENS: Final = 128
@@ -142,6 +143,7 @@ class Batched:
         self._model = model
         self._windows = _windows(model.config.get_text_config())
         self._cache = _SlotCache(num_slots, max_context_tokens)
+        self._rotations = _Rotations(model)
 
     def logits(self, chunks: Sequence[Chunk], *, all_positions: bool = False) -> list[Tensor]:
         made: dict[int, Tensor] = {}
@@ -159,10 +161,12 @@ class Batched:
     def copy(self, source: int, target: int, num_tokens: int) -> None:
         for stored in self._cache.stored():
             stored[target, :, :num_tokens] = stored[source, :, :num_tokens]
+        self._rotations.copy(source, target, num_tokens)
 
     def clear(self) -> None:
         for stored in self._cache.stored():
             stored.zero_()
+        self._rotations.clear()
 
     def _call(self, chunks: Sequence[Chunk], all_positions: bool) -> Tensor:
         device = self._model.device
@@ -175,7 +179,7 @@ class Batched:
         made: Tensor = self._model(
             input_ids=ids,
             attention_mask=masks if len(masks) > 1 else next(iter(masks.values())),
-            position_ids=positions,
+            position_ids=self._rotations.of(chunks, positions),
             use_cache=True,
             logits_to_keep=0 if all_positions else 1,
             **{cache_argument(self._model): self._cache},
@@ -189,6 +193,40 @@ class Batched:
         is_hidden = (behind < 0) if window is None else (behind < 0) | (behind >= window)
         mask = torch.zeros(is_hidden.shape, dtype=self._model.dtype, device=positions.device)
         return mask.masked_fill_(is_hidden, torch.finfo(mask.dtype).min)[:, None]
+
+
+class _Rotations:
+    """The positions by which keys and queries are rotated: those of tokens, but of images where these have others.
+
+    Positions of a chunk follow from those of the whole row before it, so they are kept by slot.
+    """
+
+    def __init__(self, model: Any) -> None:
+        vision = vision_of(model)
+        self._vision = vision if vision is not None and vision.family.positions != "plain" else None
+        self._of_slot: dict[int, Tensor] = {}
+
+    def of(self, chunks: Sequence[Chunk], positions: Tensor) -> Tensor:
+        """Return the positions ``[3, B, T]`` of chunks, or those of their tokens ``[B, T]`` as they are."""
+        if self._vision is None:
+            return positions
+        made = []
+        for chunk in chunks:
+            before = self._of_slot.get(chunk.slot, torch.zeros(3, 0, dtype=torch.long))[:, : chunk.start]
+            begin = int(before.max()) + 1 if chunk.start else 0
+            own = self._vision.positions(chunk.token_ids, begin)
+            self._of_slot[chunk.slot] = torch.cat([before, own], dim=1)
+            made.append(own)
+        return torch.stack(made, dim=1).to(positions.device)
+
+    def copy(self, source: int, target: int, num_tokens: int) -> None:
+        """Give a slot the positions of another slot's first tokens."""
+        if source in self._of_slot:
+            self._of_slot[target] = self._of_slot[source][:, :num_tokens]
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self._of_slot.clear()
 
 
 def _windows(sizes: Any) -> dict[str, int | None]:
@@ -273,7 +311,7 @@ class RowByRow:
     shares = False
 
     def __init__(self, model: Any) -> None:
-        self._model = model
+        self._model, self._rotations = model, _Rotations(model)
         self._held: dict[int, tuple[Any, list[int]]] = {}
 
     def logits(self, chunks: Sequence[Chunk], *, all_positions: bool = False) -> list[Tensor]:
@@ -287,7 +325,10 @@ class RowByRow:
             cache, new = DynamicCache(config=self._model.config), tokens[: chunk.start] + new
         ids = torch.tensor([new], device=self._model.device)
         keep = len(chunk.token_ids) if all_positions else 1
-        given = {cache_argument(self._model): cache}
+        start = chunk.start + len(chunk.token_ids) - len(new)
+        positions = torch.arange(start, start + len(new), device=ids.device)[None]
+        rotated = self._rotations.of([Chunk(chunk.slot, start, new)], positions)
+        given = {cache_argument(self._model): cache} | ({} if rotated is positions else {"position_ids": rotated})
         made = self._model(input_ids=ids, use_cache=True, logits_to_keep=keep, **given)
         self._held[chunk.slot] = cache, tokens[: chunk.start] + list(chunk.token_ids)
         logits: Tensor = made.logits[0]
@@ -385,7 +426,7 @@ def _check_window(way: Way, model: Any, max_context_tokens: int) -> None:
 def _compare(made: Tensor, model: Any, ids: Sequence[int]) -> None:
     """Raise an error if logits ``[V]`` are not those of a plain forward after the tokens."""
     expected = model(input_ids=torch.tensor([list(ids)], device=model.device), use_cache=False).logits[0, -1].float()
-    tolerance = max_gap(model) * float(expected.abs().max()) + 1e-5
+    tolerance = max_gap(model) * largest_logit(expected) + 1e-5
     gap = float((made.float() - expected).abs().max())
     if not gap <= tolerance:
         raise EngineError(f"logits differ from the plain forward's by {gap:.2g} after {len(ids)} tokens")

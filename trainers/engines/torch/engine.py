@@ -19,14 +19,16 @@ import torch
 
 from agentgym.engine import EngineHealth, SamplingParams
 from agentgym.errors import ClosedError, EngineError, boundary
+from agentgym.media import has_media
 from agentgym.settings import Range, check_number
 from agentgym.trainers.engines.torch.forward import Chunk
-from agentgym.trainers.engines.torch.requests import EngineStats, Request, as_engine_error, checked_ids
+from agentgym.trainers.engines.torch.requests import EngineStats, Request, after_image, as_engine_error, checked_ids
 from agentgym.trainers.engines.torch.runner import Forward, make_runner
 from agentgym.trainers.engines.torch.sampling import RowSettings, draw_uniforms, sample
 from agentgym.trainers.engines.torch.scoring import score_continuation
 from agentgym.trainers.engines.torch.slots import Slot, SlotTable
 from agentgym.trainers.engines.torch.weights import Present
+from agentgym.trainers.models.vision import vision_of
 from agentgym.trainers.types import CausalLM
 from agentgym.types import Completion, FinishReason
 
@@ -103,6 +105,7 @@ class TorchEngine:
             max_context_tokens=max_context_tokens,
             dtype=dtype,
         )
+        self._sees = vision_of(model) is not None
         self._slots = SlotTable(num_slots, first_index=_SCORE_SLOT + 1)
         self._score_slot = Slot(_SCORE_SLOT)
         self._waiting: deque[Request] = deque()
@@ -187,6 +190,8 @@ class TorchEngine:
         num_prompt = len(self._checked(prompt_ids, "prompt"))
         if not continuation_ids:
             return ()
+        if has_media(continuation_ids):
+            raise EngineError("an image in a continuation has no log-probability; score the tokens after it alone")
         token_ids = self._checked([*prompt_ids, *continuation_ids], "prompt with continuation")
         try:
             with boundary(EngineError, "score"), torch.inference_mode():
@@ -234,7 +239,7 @@ class TorchEngine:
             raise ClosedError("the engine was used after close")
 
     def _checked(self, token_ids: Sequence[int], what: str) -> list[int]:
-        return checked_ids(token_ids, what, self.max_context_tokens, self._runner.vocab_size)
+        return checked_ids(token_ids, what, self.max_context_tokens, self._runner.vocab_size, sees=self._sees)
 
     def _forget_cached(self) -> None:
         self._slots.forget_cached()
@@ -342,8 +347,8 @@ class TorchEngine:
                     if any(slot.gains_by(other, len(other.token_ids) - 1) for other in reading):
                         continue  # another row reads the same beginning; copy it when it is there
                     reading.append(slot)
-                stop = min(stop, start + budget)
-                if stop == start:
+                stop = after_image(slot.token_ids, min(stop, start + budget))
+                if budget <= 0:
                     continue
                 if not self._batch_invariant:
                     budget -= stop - start

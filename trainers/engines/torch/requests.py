@@ -69,8 +69,10 @@ def as_engine_error(error: Exception) -> EngineError:
     return wrapped
 
 
-def checked_ids(token_ids: Sequence[int], what: str, max_context_tokens: int, vocab_size: int) -> list[int]:
-    """Return token ids as a list after checking their number and range.
+def checked_ids(
+    token_ids: Sequence[int], what: str, max_context_tokens: int, vocab_size: int, *, sees: bool = False
+) -> list[int]:
+    """Return token ids as a list after checking their number and range; those of images are negative.
 
     Raises:
         EngineError: there are none, more than the context holds, or one is outside the vocabulary.
@@ -80,6 +82,19 @@ def checked_ids(token_ids: Sequence[int], what: str, max_context_tokens: int, vo
         raise EngineError(f"the {what} is empty; the model needs at least one token to go on from")
     if len(ids) > max_context_tokens:
         raise EngineError(f"the {what} has {len(ids)} tokens, more than the context of {max_context_tokens} tokens")
-    if min(ids) < 0 or max(ids) >= vocab_size:
-        raise EngineError(f"the {what} has a token id outside the vocabulary of 0 to {vocab_size - 1}")
+    if max(ids) >= vocab_size or (min(ids) < 0 and not sees):
+        images = "; negative ids are images, and this model reads text alone (docs/vision.md)" if min(ids) < 0 else ""
+        raise EngineError(f"the {what} has a token id outside the vocabulary of 0 to {vocab_size - 1}{images}")
     return ids
+
+
+def after_image(token_ids: Sequence[int], stop: int) -> int:
+    """Return the end of a chunk, moved behind the image that it would cut: a model takes images whole.
+
+    Example:
+        >>> after_image([5, -9, -9, 7], 2), after_image([5, -9, -9, 7], 1)
+        (3, 1)
+    """
+    while 0 < stop < len(token_ids) and token_ids[stop] < 0 and token_ids[stop] == token_ids[stop - 1]:
+        stop += 1
+    return stop

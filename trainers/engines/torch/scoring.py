@@ -8,6 +8,7 @@ import torch
 
 from agentgym.errors import EngineError
 from agentgym.trainers.engines.torch.forward import Chunk
+from agentgym.trainers.engines.torch.requests import after_image
 from agentgym.trainers.engines.torch.runner import Runner
 from agentgym.trainers.engines.torch.slots import Slot
 
@@ -32,7 +33,7 @@ def score_continuation(
         start = slot.num_cached
         is_prompt = start < num_prompt - 1  # its last token is the first that predicts one of the continuation's
         room = min(num_prompt - 1, start + max_chunk_tokens) if is_prompt else start + _MAX_LOGIT_ROWS
-        stop = min(len(token_ids) - 1, room)
+        stop = after_image(token_ids, min(len(token_ids) - 1, room))
         chunk = Chunk(slot.index, start, token_ids[start:stop])
         if is_prompt:
             runner.logits([chunk], [False])

@@ -88,14 +88,14 @@ def as_number(value: float) -> str:
     """Format a value in few characters.
 
     Example:
-        >>> [as_number(x) for x in (0.0, -0.25, 12.0, 1234.5, 2.5e6, 1.8e-05)]
-        ['0', '−0.25', '12', '1.2k', '2.5M', '1.8e−05']
+        >>> [as_number(x) for x in (0.0, -0.25, 12.0, 999.9, 1234.5, 99_600.0, 999_600.0, 1.8e-05)]
+        ['0', '−0.25', '12', '1k', '1.2k', '99.6k', '1M', '1.8e−05']
     """
-    size, text = abs(value), f"{value:.3g}"
-    for scale, unit in ((1e3, "k"), (1e6, "M")):
-        if size >= scale:
-            text = f"{value / scale:.3g}{unit}" if size >= 100 * scale else f"{value / scale:.2g}{unit}"
-    return text.replace("-", "−")
+    shown, unit = float(f"{value:.3g}"), ""
+    for scale, name in ((1e3, "k"), (1e6, "M"), (1e9, "G")):
+        if math.isfinite(value) and abs(float(f"{value:.3g}")) >= scale:  # rounded first, or 999.9 would be 1e+03
+            shown, unit = float(f"{value:.{2 if abs(value) < 99.5 * scale else 3}g}") / scale, name
+    return f"{shown:.3g}{unit}".replace("-", "−")
 
 
 def as_share(value: float) -> str:

@@ -22,7 +22,7 @@ SAME = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ShownColumn:
     """A displayed number of an estimator's summary."""
 
     field: str
@@ -44,14 +44,16 @@ _SILENT = "share of groups in which no turn is credited"
 _PHANTOM = "share of turns that are credited in a group where no member succeeded"
 _SHARED = "share of turns whose state another turn of the group shared"
 COLUMNS = (
-    Column("credited_share", "turns credited", "credited turns", "share of turns with an advantage other than 0"),
-    Column("uncredited_group_share", "groups without credit", "silent groups", _SILENT),
-    Column("phantom_share", "phantom turns", "phantom", _PHANTOM),
-    Column("anchor_share", "turns in a shared state", "shared states", _SHARED),
-    Column("anchor_size", "turns per shared state", "per state", "mean size of these turns' anchor groups", as_number),
-    Column("advantage_std", "deviation of advantages", "std", "standard deviation over all turns", as_number),
-    Column("correlation", "correlation", "corr.", "Pearson's, with the recorded advantages", as_number),
-    Column("sign_agreement", "same sign", "same sign", _SAME_SIGN),
+    ShownColumn("credited_share", "turns credited", "credited turns", "share of turns with an advantage other than 0"),
+    ShownColumn("uncredited_group_share", "groups without credit", "silent groups", _SILENT),
+    ShownColumn("phantom_share", "phantom turns", "phantom", _PHANTOM),
+    ShownColumn("anchor_share", "turns in a shared state", "shared states", _SHARED),
+    ShownColumn(
+        "anchor_size", "turns per shared state", "per state", "mean size of these turns' anchor groups", as_number
+    ),
+    ShownColumn("advantage_std", "deviation of advantages", "std", "standard deviation over all turns", as_number),
+    ShownColumn("correlation", "correlation", "corr.", "Pearson's, with the recorded advantages", as_number),
+    ShownColumn("sign_agreement", "same sign", "same sign", _SAME_SIGN),
 )
 
 

@@ -51,6 +51,22 @@ const pictureOf = (image) => {
   return picture;
 };
 
+// A picture with the boxes on which calls acted.
+const actedOn = (image, boxes, title = null) => {
+  const view = make("div", "acted", null, title);
+  view.append(pictureOf(image));
+  const percent = (value, of) => `${(100 * value) / of}%`;
+  for (const box of boxes) {
+    const spot = make("i");
+    spot.style.left = percent(box[0], image.size[0]);
+    spot.style.top = percent(box[1], image.size[1]);
+    spot.style.width = percent(box[2], image.size[0]);
+    spot.style.height = percent(box[3], image.size[1]);
+    view.append(spot);
+  }
+  return view;
+};
+
 // All that the page knows of an episode, written out when it is asked for.
 const rawOf = (member) => {
   const raw = make("details", "raw");
@@ -71,6 +87,21 @@ const rawOf = (member) => {
   };
   return raw;
 };
+
+// What models of other roles did, which are not trained: sub-agents call by call, and other players of a game.
+const otherRoles = (member, ways, way, repliesOf) => member.frozen.map(({ agent, role, turns }) => {
+  const box = make("details");
+  box.append(make("summary", "", `${agent}, played by the role ${role}, not trained: ${plural(turns.length, "turn")}`));
+  box.ontoggle = () => {
+    if (!box.open || box.querySelector(".turn")) return;
+    turns.forEach((turn, index) => {
+      const part = make("div", "turn");
+      part.append(make("b", "", `turn ${index + 1}`), actionOf(turn, ways, way), ...repliesOf(turn));
+      box.append(part);
+    });
+  };
+  return box;
+});
 
 // Other attempts of a policy that makes several, turn by turn.
 const otherAttempts = (member, ways, way) => member.attempts.map((other, at) => {

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +61,25 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def training_runs(folders: Sequence[str | Path]) -> list[RunFolder]:
-    """Return the training runs in folders: of a sweep all its runs, and each run once.
+def several(given: str | Path | Sequence[Any]) -> list[Any]:
+    """Return a single text or path as a list of it, and the items of anything else.
+
+    Example:
+        >>> several("runs/idea"), several(["a", "b"])
+        (['runs/idea'], ['a', 'b'])
+    """
+    return [given] if isinstance(given, str | os.PathLike) else list(given)
+
+
+def training_runs(folders: str | Path | Sequence[str | Path]) -> list[RunFolder]:
+    """Return the training runs in one folder or several: of a sweep all its runs, and each run once.
 
     Raises:
-        UsageError: a folder is no training run and no sweep, or a sweep has no run yet.
+        UsageError: there is no folder, one is no training run and no sweep, or a sweep has no run yet.
         CorruptDataError: a file of a run cannot be read.
     """
     found: dict[Path, RunFolder] = {}
-    for folder in map(Path, folders):
+    for folder in map(Path, several(folders)):
         paths = runs_of_sweep(folder) if is_sweep(folder) else [folder]
         if not paths:
             resume = f"agentgym sweep --resume {shell_word(folder)}"
@@ -79,6 +91,8 @@ def training_runs(folders: Sequence[str | Path]) -> list[RunFolder]:
             if run.kind != "training run":
                 raise UsageError(f"{path} is not a training run but an {run.kind}; compare those with agentgym compare")
             found[path.resolve()] = run
+    if not found:
+        raise UsageError("name at least one folder of a training run or of a sweep")
     return list(found.values())
 
 
@@ -103,7 +117,8 @@ def methods_of(runs: Sequence[RunFolder], by: Sequence[str] = ()) -> list[Method
     Raises:
         UnknownNameError: no run has one of the settings ``by``.
     """
-    settings = [_settings(run) for run in runs]
+    starts = _starts_of_methods(runs)
+    settings = [_settings(run, starts) for run in runs]
     names = [_known(name, settings) for name in by]
     groups: dict[str, list[int]] = {}
     for at, (values, _) in enumerate(settings):
@@ -146,14 +161,29 @@ def _versions(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     return [change.partition(":")[0] for change in journal.differences(a, b)]
 
 
-def _settings(run: RunFolder) -> tuple[dict[str, object], str]:
-    """Return the settings that make a run's method, and its seed."""
+def _starts_of_methods(runs: Sequence[RunFolder]) -> dict[str, str]:
+    """Return the name of each warm start's path: with a mark in place of the seed where each seed has its own.
+
+    A path that runs of several seeds start from is no path of a seed, nor is a number in the folders that all share.
+    """
+    seeds: dict[str, set[str]] = {}
+    for run in runs:
+        path = dict(flat_items(run.config)).get("model.path")
+        if isinstance(path, str) and path:
+            seeds.setdefault(path, set()).add(str(run.config.get("seed", 0)))
+    levels = zip(*[Path(path).parts for path in seeds], strict=False)
+    shared = sum(1 for _ in takewhile(lambda level: len(set(level)) == 1, levels))
+    return {path: path if len(used) > 1 else _without(used.pop(), path, shared) for path, used in seeds.items()}
+
+
+def _settings(run: RunFolder, starts: Mapping[str, str] | None = None) -> tuple[dict[str, object], str]:
+    """Return the settings that make a run's method, and its seed; ``starts`` names warm starts that are gone."""
     found = {name: value for name, value in flat_items(run.config) if not name.startswith(_PLACES)}
     seed = str(run.config.get("seed", 0))
     path = found.get("model.path")
     if isinstance(path, str) and path:
         start = _start_of(run, path)
-        found["model.path"] = _without(seed, path) if start is None else f"a run of {digest(start[0])[:8]}"
+        found["model.path"] = (starts or {}).get(path, path) if start is None else f"a run of {digest(start[0])[:8]}"
         if start is not None and start[1] not in (seed, "0"):
             seed = f"{seed} from {start[1]}"
     return found, seed
@@ -175,14 +205,18 @@ def _start_of(run: RunFolder, path: str) -> tuple[dict[str, object], str] | None
     return None
 
 
-def _without(seed: str, path: str) -> str:
+def _without(seed: str, path: str, shared: int = 0) -> str:
     """Return a path with a mark in place of its run's seed, since one method has a warm start for each seed.
 
     Example:
         >>> _without("1", "runs/easy/start-1/model"), _without("1", "runs/v12/model")
         ('runs/easy/start-SEED/model', 'runs/v12/model')
+        >>> _without("1", "/data/sweep-1/start-1/model", shared=3)
+        '/data/sweep-1/start-SEED/model'
     """
-    return re.sub(rf"(?<![\w.]){seed}(?![\w.])", "SEED", path)
+    parts = Path(path).parts
+    marked = [re.sub(rf"(?<![\w.]){seed}(?![\w.])", "SEED", part) for part in parts[shared:]]
+    return str(Path(*parts[:shared], *marked))
 
 
 def _order(seed: str) -> tuple[float, str]:

@@ -20,6 +20,7 @@ from agentgym.evals.results_table import compare_all
 from agentgym.evals.runner import EvalSummary, success_of
 from agentgym.evals.suite_runner import SUITE_FILE, load_saved, rows_of_suite
 from agentgym.report.charts import as_number, as_share
+from agentgym.report.methods import count
 from agentgym.report.run_folder import RunFolder
 from agentgym.types import Status
 
@@ -172,7 +173,7 @@ def _share(one: Played, name: str, kind: str) -> str:
     if not rows:
         return "–"
     found = success_of(rows)
-    return f"{as_share(round(found.value, 4))} ({found.low:.0%} to {found.high:.0%}, {len(rows)} episodes)"
+    return f"{as_share(round(found.value, 4))} ({found.low:.0%} to {found.high:.0%}, {count(len(rows), 'episode')})"
 
 
 def _matrix(played: Sequence[Played]) -> list[dict[str, Any]]:

@@ -37,6 +37,7 @@ from agentgym.report.token_text import load_token_text
 from agentgym.report.traces import MEGABYTES, sample_traces
 from agentgym.report.verdict import verdict_of
 from agentgym.rollout.record import replace_text
+from agentgym.rollout.run_kind import saved_envs
 from agentgym.trainers.models.sources import named_models
 
 _PHASES = {"rl": "rl", "sft": "sft", "evals": "eval"}
@@ -172,10 +173,10 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
     """Return the facts about a run that its configuration contains."""
     saved = run.config.get("eval")
     config = saved if isinstance(saved, dict) and "policy" in saved else run.config
-    env = config.get("env", "")
-    env_id, kwargs = (env.get("id", ""), env.get("kwargs")) if isinstance(env, dict) else (env, config.get("kwargs"))
-    if mixed := config.get("envs"):
-        env_id, kwargs = ", ".join(str(one["id"]) for one in mixed), None
+    env_id, kwargs = config.get("env", ""), config.get("kwargs")
+    if isinstance(env_id, dict):
+        envs = saved_envs(config)
+        env_id, kwargs = ", ".join(str(one["id"]) for one in envs), envs[0]["kwargs"] if len(envs) == 1 else None
     credit = config.get("credit")
     rows = {
         "recipe": config.get("recipe"),
@@ -222,7 +223,7 @@ def _row_label(run: RunFolder, label: str, summary: EvalSummary) -> str:
 
 def _env_names(run: RunFolder) -> list[str]:
     """Return the names of a mixture's environments; none for a run on a single environment."""
-    return [str(env["name"]) for env in run.config.get("envs") or ()]
+    return [str(env["name"]) for env in saved_envs(run.config) if env["name"]]
 
 
 def _by_env(run: RunFolder) -> dict[str, dict[str, EvalSummary]]:

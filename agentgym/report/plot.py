@@ -5,7 +5,6 @@ matplotlib draws them, so the file may be SVG, PDF or PNG.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from agentgym.canonical import is_whole
 from agentgym.errors import UsageError, require_extra, require_known
 from agentgym.evals.statistics import student_interval
-from agentgym.report.methods import count, methods_of, training_runs
-from agentgym.report.run_folder import RunFolder
+from agentgym.report.methods import count, methods_of, several, training_runs
+from agentgym.report.run_folder import RunFolder, measured
 
 Floats = npt.NDArray[np.float64]
 Axis = Literal["steps", "rollouts", "tokens", "minutes"]
@@ -64,21 +64,21 @@ class MeanLine:
 
 
 def plot(  # noqa: PLR0913  (one per option of `agentgym plot`)
-    folders: Sequence[str | Path],
+    folders: str | Path | Sequence[str | Path],
     out: str | Path,
     *,
     metric: str = "success",
     axis: Axis = "steps",
     held_out: bool = False,
     smooth: int = 1,
-    labels: Sequence[str] = (),
-    group_by: Sequence[str] = (),
+    labels: str | Sequence[str] = (),
+    group_by: str | Sequence[str] = (),
     size: tuple[float, float] = (5.0, 3.2),
 ) -> list[MeanLine]:
     """Draw a metric of training runs and return the lines.
 
     Args:
-        folders: folders of runs or of sweeps.
+        folders: folders of runs or of sweeps, or one of them.
         out: file to write, which ends in ``.svg``, ``.pdf`` or ``.png``.
         metric: name of the metric in ``metrics.jsonl``.
         axis: quantity on the horizontal axis.
@@ -95,7 +95,11 @@ def plot(  # noqa: PLR0913  (one per option of `agentgym plot`)
     out = Path(out)
     if out.suffix not in SUFFIXES:
         raise UsageError(f"{out} must end in {', '.join(SUFFIXES)}")
-    methods = methods_of(training_runs(folders), group_by)
+    require_known("axis", axis, AXES)
+    if not is_whole(smooth) or smooth < 1:
+        raise UsageError(f"smooth={smooth!r} is not a number of steps, which is at least 1")
+    labels = several(labels)
+    methods = methods_of(training_runs(folders), several(group_by))
     if labels and len(labels) != len(methods):
         names = ", ".join(method.label for method in methods)
         raise UsageError(f"{count(len(labels), 'label')} for {count(len(methods), 'line')} ({names})")
@@ -122,14 +126,14 @@ def _curve(run: RunFolder, metric: str, axis: Axis, held_out: bool, smooth: int)
         raise UsageError(f"{run.path} has no {missing} in its metrics yet")
     known = sorted({name for row in rows for name in row} - {"phase", "step"})
     require_known(f"metric in {run.path}", metric, known)
-    measured = [row for row in rows if isinstance(row.get(metric), int | float) and math.isfinite(row[metric])]
-    if not measured:
+    found = measured(rows, metric)
+    if not found:
         raise UsageError(f"{run.path} never measured {metric}")
     travelled = np.concatenate([[0.0], np.cumsum([_AMOUNT[axis](row) for row in steps])])
     # the step of an evaluation is the number of training steps before it; training steps count from 1
     at_step = {0: 0.0} | {int(row["step"]): float(x) for row, x in zip(steps, travelled[1:], strict=True)}
-    xs = np.array([at_step[int(row["step"])] for row in measured if int(row["step"]) in at_step])
-    ys = np.array([float(row[metric]) for row in measured if int(row["step"]) in at_step])
+    xs = np.array([at_step[int(row["step"])] for row, _ in found if int(row["step"]) in at_step])
+    ys = np.array([number for row, number in found if int(row["step"]) in at_step])
     return Curve(xs=xs, ys=_smoothed(ys, smooth))
 
 

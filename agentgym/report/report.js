@@ -256,6 +256,7 @@
     if (turn.faulty) chip("first wrong turn", "", "as the judge found it");
     if (turn.hint) chip("hint", "", `shown at the end of the prompt, and not trained: ${turn.hint}`);
     if (turn.agent) chip(turn.agent, "", "a sub-agent, which the main agent asked");
+    if (turn.role) chip(`role ${turn.role}`, "", "sampled by the model of this role, and trained as its own");
     if (turn.anew) chip("context begins anew");
     if (turn.played !== null) chip("replaced", "bad", `done in its place: ${turn.played}`);
     if (turn.kind === "summary") chip("summary", "", "the context was full: what the policy kept of it");
@@ -272,13 +273,19 @@
 
   const sameState = (group, key) => (key === null ? 0 : group.members.reduce((sum, m) => sum + m.cells.filter(([, , other]) => other === key).length, 0));
 
-  const repliesOf = (turn) => [
+  const repliesOf = (turn, pictures = new Map()) => [
     ...(turn.played === null ? [] : [make("pre", "reply", turn.played, "done in place of the action above")]),
     ...turn.replies.flatMap((reply) => {
       const pre = make("pre", reply.error ? "reply error" : "reply", reply.text, [reply.role, reply.name, reply.error].filter(Boolean).join(", "));
-      return [pre, ...reply.images.map(pictureOf)];
+      const acted = reply.box && pictures.get(reply.picture);
+      return [pre, ...(acted ? [actedOn(acted, [reply.box], `picture ${reply.picture}, and where this call acted`)] : []), ...reply.images.map(pictureOf)];
     }),
   ];
+
+  // The pictures of an episode by their numbers, in the order in which the agent saw them.
+  const picturesOf = (member) => new Map(
+    [...member.opening_images, ...member.turns.flatMap((turn) => turn.replies.flatMap((reply) => reply.images))]
+      .map((image) => [image.number, image]));
 
   // What the agent saw before each turn, with what it then acted on.
   const filmOf = (member) => {
@@ -291,20 +298,16 @@
       const turn = member.turns[at];
       if (!screen) return;
       const frame = make("figure", turn ? "" : "end");
-      const view = make("div");
-      view.append(pictureOf(screen));
-      for (const { box } of turn ? turn.replies.filter((reply) => reply.box) : []) {
-        const spot = make("i");
-        const percent = (value, of) => `${(100 * value) / of}%`;
-        spot.style.left = percent(box[0], screen.size[0]);
-        spot.style.top = percent(box[1], screen.size[1]);
-        spot.style.width = percent(box[2], screen.size[0]);
-        spot.style.height = percent(box[3], screen.size[1]);
-        view.append(spot);
-      }
+      const here = turn ? turn.replies.filter((reply) => reply.box && reply.picture === screen.number) : [];
+      const view = actedOn(screen, here.map((reply) => reply.box));
       const caption = make("figcaption", "", turn ? turn.action : "at the end", turn ? turn.action : null);
       if (turn) {
         caption.prepend(make("b", "", `${at + 1} `));
+        if ("advantage" in turn) {
+          const credit = make("span", "chip", signed(turn.advantage), "the turn's advantage");
+          credit.style.backgroundColor = colour(turn.advantage);
+          caption.prepend(credit);
+        }
         frame.dataset.turn = at;
         frame.onclick = () => mark(at);
       }
@@ -423,13 +426,14 @@
       page.className = "card";
       page.replaceChildren(...headOf(row, member), ...filmOf(member));
       if (member.opening !== null) page.append(make("pre", "reply opening", member.opening, "the first observation"));
+      const pictures = picturesOf(member);
       member.turns.forEach((turn, index) => {
         const box = make("div", "turn");
-        box.append(aboutOf(turn, index, row), ...promptOf(turn), actionOf(turn, ways, way), ...repliesOf(turn));
+        box.append(aboutOf(turn, index, row), ...promptOf(turn), actionOf(turn, ways, way), ...repliesOf(turn, pictures));
         box.onclick = () => mark(index, false);
         page.append(box);
       });
-      page.append(...otherAttempts(member, ways, way), rawOf(member));
+      page.append(...otherRoles(member, ways, way, repliesOf), ...otherAttempts(member, ways, way), rawOf(member));
       $("scale").replaceChildren(legendOf(ways, way, member.turns));
       const twin = twinsOf(row.member).find((one) => one.section.label === beside);
       if (twin) await showBeside(twin);

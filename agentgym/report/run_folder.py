@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +15,9 @@ from agentgym.evals.suite_runner import SUITE_FILE
 from agentgym.rollout import journal
 from agentgym.rollout.record import read_json_lines, read_json_object, recorded_steps
 from agentgym.rollout.run_kind import runs_in
+
+_COUNTS_IF_ANY = "voids/"
+"""Beginning of metrics that a row has only where they are above 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,21 @@ class RunFolder:
     def name(self) -> str:
         """Name of the folder."""
         return self.path.resolve().name
+
+
+def measured(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[Mapping[str, Any], float]]:
+    """Return the rows in which a metric is a finite number, each with it.
+
+    A count of failures by their kind is written in the steps that have some; it is 0 in the others.
+
+    Example:
+        >>> rows = [{"success": 0.5, "voids/x/reset": 2.0}, {"success": None}]
+        >>> [[number for _, number in measured(rows, name)] for name in ("success", "voids/x/reset")]
+        [[0.5], [2.0, 0.0]]
+    """
+    absent = 0.0 if name.startswith(_COUNTS_IF_ANY) else None
+    found = [(row, row.get(name, absent)) for row in rows]
+    return [(row, float(one)) for row, one in found if isinstance(one, int | float) and math.isfinite(one)]
 
 
 def open_run_folder(path: Path) -> RunFolder:

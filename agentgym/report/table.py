@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from agentgym.canonical import strict_json
 from agentgym.errors import UsageError, require_known
 from agentgym.evals.statistics import student_interval, welch_interval
-from agentgym.report.methods import Method, count, methods_of, notes_on, training_runs
-from agentgym.report.run_folder import RunFolder
+from agentgym.report.methods import Method, count, methods_of, notes_on, several, training_runs
+from agentgym.report.run_folder import RunFolder, measured
 from agentgym.rollout.record import read_json_object
 
 Pairs = Literal["seed", "none"]
@@ -123,17 +122,17 @@ def title_of(measure: str) -> str:
 
 
 def table(
-    folders: Sequence[str | Path],
+    folders: str | Path | Sequence[str | Path],
     *,
-    measures: Sequence[str] = DEFAULT,
+    measures: str | Sequence[str] = DEFAULT,
     pair_by: Pairs = "none",
     baseline: str = "",
-    group_by: Sequence[str] = (),
+    group_by: str | Sequence[str] = (),
 ) -> Table:
     """Return the table of some training runs.
 
     Args:
-        folders: folders of runs or of sweeps.
+        folders: folders of runs or of sweeps, or one of them.
         measures: ``after``, ``before``, ``gain`` (success on held-out tasks), ``training`` (mean success over all RL
             steps), or a metric of ``metrics.jsonl``, which is averaged over all RL steps.
         pair_by: ``seed`` takes differences seed by seed; ``none`` compares the means of all seeds.
@@ -143,7 +142,9 @@ def table(
     Raises:
         UsageError: a folder is no training run, none has finished, or there is no such baseline or measure.
     """
-    methods = methods_of(training_runs(folders), group_by)
+    require_known("pairing", pair_by, get_args(Pairs))
+    measures = several(measures)
+    methods = methods_of(training_runs(folders), several(group_by))
     notes = notes_on(methods)
     all_values = {method.label: _values(method, measures, notes) for method in methods}
     methods = [method for method in methods if all_values[method.label][measures[0]]]
@@ -179,7 +180,7 @@ def _values(method: Method, measures: Sequence[str], notes: list[str]) -> dict[s
         of_runs = []
         for run in runs:
             try:
-                of_runs.append([_measured(run, measure) for measure in measures])
+                of_runs.append([_measured(run, measure, notes) for measure in measures])
             except _UnfinishedError as error:
                 notes.append(f"{run.path} is left out: {error}")
         for at, measure in enumerate(measures):
@@ -192,7 +193,7 @@ class _UnfinishedError(Exception):
     """A run without the measure."""
 
 
-def _measured(run: RunFolder, measure: str) -> float:
+def _measured(run: RunFolder, measure: str, notes: list[str]) -> float:
     steps = run.metrics.get("rl", [])
     made = read_json_object(run.path / "result.json").get("steps_made")  # fewer where eval.patience ended the run
     if measure in HELD_OUT:
@@ -208,9 +209,11 @@ def _measured(run: RunFolder, measure: str) -> float:
     name = "success" if measure == "training" else measure
     known = sorted({name for row in steps for name in row} - {"phase", "step"})
     require_known("measure", name, [*HELD_OUT, "training", *known])
-    numbers = [row[name] for row in steps if isinstance(row.get(name), int | float) and math.isfinite(row[name])]
+    numbers = [number for _, number in measured(steps, name)]
     if not numbers:
         raise _UnfinishedError(f"it never measured {name}")
+    if len(numbers) < len(steps):
+        notes.append(f"{run.path}: {name} is known in {len(numbers)} of {len(steps)} steps, and its mean is over those")
     return fmean(numbers)
 
 

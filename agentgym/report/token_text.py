@@ -27,7 +27,7 @@ class TokenText:
 
     def text(self, token_ids: Sequence[int]) -> str:
         """Decode a sequence to text, special tokens included."""
-        return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
+        return str(self._tokenizer.decode([one for one in token_ids if one >= 0], skip_special_tokens=False))
 
     def pieces(self, token_ids: Sequence[int]) -> list[str]:
         """Return the text that each token adds. Joined, the pieces are the whole text.

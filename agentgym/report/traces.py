@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
+from itertools import count
 from typing import Any
 
 from agentgym.canonical import readable_json
@@ -15,12 +14,13 @@ from agentgym.credit.shapers.gating import GraOptions
 from agentgym.evals.episodes import key_of, read_groups, read_rows
 from agentgym.report.gates import counted_parts, gate_options, gates_of
 from agentgym.report.packing import Packer
+from agentgym.report.pictures import acted_on, images_of
 from agentgym.report.run_folder import RunFolder
 from agentgym.report.token_text import TokenText, token_columns
 from agentgym.rollout.record import GroupRecord, read_records, record_path
 from agentgym.rollout.recredit import read_credit_settings
 from agentgym.rollout.token_scores import TurnScores, read_scores
-from agentgym.types import ImagePart, MalformedCall, Message, ToolCall, Trajectory, TrajectoryGroup, Turn, TurnCredit
+from agentgym.types import MalformedCall, Message, ToolCall, Trajectory, TrajectoryGroup, Turn, TurnCredit
 
 MEGABYTES = 12.0
 """Default size of all compressed episodes in a page."""
@@ -234,9 +234,9 @@ def _rounded(advantage: float | None) -> float | None:
 
 
 def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], known: _Known, place: int = 0) -> dict[str, object]:
-    turns = trajectory.turns
+    turns, numbers = trajectory.turns, count(1)
     begins = [at > 0 and n == 0 for at, segment in enumerate(trajectory.segments) for n in range(len(segment.turns))]
-    agents = [segment.agent for segment in trajectory.segments for _ in segment.turns]
+    agents = [(segment.agent, segment.role) for segment in trajectory.segments for _ in segment.turns]
     counted: Sequence[list[bool] | None] = (
         [None] * len(turns) if known.gates is None else counted_parts(trajectory, known.gates)
     )
@@ -257,16 +257,25 @@ def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], known: _Known,
         "replayed": None if trajectory.replayed_step is None else trajectory.replayed_step + 1,
         "demonstrated": trajectory.is_demonstration,
         "opening": _cut("\n".join(message.text for message in trajectory.observation)),
-        "opening_images": [image for message in trajectory.observation for image in images_of(message)],
+        "opening_images": [image for message in trajectory.observation for image in images_of(message, numbers)],
         "gates": [] if known.gates is None else [asdict(gate) for gate in gates_of(trajectory, known.gates)],
         "turns": [
-            _turn(turn, credit[at] if at < len(credit) else None)
+            _turn(turn, credit[at] if at < len(credit) else None, numbers)
             | _of_tokens(turn, credit[at] if at < len(credit) else None, known, place, at)
             | {"counted": counted[at]}
             | _segment(turn, begins[at], agents[at], known.decode)
             for at, turn in enumerate(turns)
         ],
+        "frozen": [
+            {"agent": segment.agent, "role": segment.role, "turns": [_frozen(turn) for turn in segment.turns]}
+            for segment in trajectory.frozen_segments
+        ],
     }
+
+
+def _frozen(turn: Turn) -> dict[str, object]:
+    """Return a turn of a role that is not trained, without tokens, which may be another tokenizer's."""
+    return _turn(turn, None, count(1)) | {"tokens": None, "trained": None, "gap": None, "counted": None}
 
 
 def _of_tokens(turn: Turn, credit: TurnCredit | None, known: _Known, place: int, at: int) -> dict[str, object]:
@@ -280,14 +289,14 @@ def _of_tokens(turn: Turn, credit: TurnCredit | None, known: _Known, place: int,
     )
 
 
-def _segment(turn: Turn, is_first: bool, agent: str, decode: TokenText | None) -> dict[str, object]:
-    """Return a note for a turn that begins a context: its first messages and its agent."""
+def _segment(turn: Turn, is_first: bool, agent: tuple[str, str], decode: TokenText | None) -> dict[str, object]:
+    """Return a note for a turn that begins a context: its first messages, and its agent with its role."""
     prompt = _cut(decode.text(turn.prompt_ids)) if is_first and decode is not None else None
-    return {"anew": is_first, "prompt": prompt, "kind": turn.kind, "agent": agent}
+    return {"anew": is_first, "prompt": prompt, "kind": turn.kind, "agent": agent[0], "role": agent[1]}
 
 
-def _turn(turn: Turn, credit: TurnCredit | None) -> dict[str, object]:
-    completion = turn.completion
+def _turn(turn: Turn, credit: TurnCredit | None, numbers: count[int]) -> dict[str, object]:
+    completion, num_seen = turn.completion, next(copy(numbers)) - 1
     row: dict[str, Any] = {
         "action": turn_text(turn),
         "played": None if turn.played is None else action_text(turn.played),
@@ -296,7 +305,9 @@ def _turn(turn: Turn, credit: TurnCredit | None) -> dict[str, object]:
         "num_thinking": turn.num_thinking_tokens,
         "version": max(completion.policy_versions, default=None),
         "malformed": [call.reason for call in turn.action.calls if isinstance(call, MalformedCall)],
-        "replies": [_reply(message) for message in turn.replies],
+        "replies": [
+            _reply(message, numbers) | {"picture": acted_on(turn, message, num_seen)} for message in turn.replies
+        ],
         "parts": [[part.name, part.role.value, part.value] for part in turn.reward_parts],
         "key": turn.state_key,
         "valid": turn.is_valid,
@@ -343,14 +354,14 @@ def _is_written(call: ToolCall, text: str) -> bool:
     return re.search(rf'^\s*{name}\s*(:|$)|["\']{name}["\']|\b{name}\s*\(|={name}\b', text, re.MULTILINE) is not None
 
 
-def _reply(message: Message) -> dict[str, object]:
+def _reply(message: Message, numbers: Iterator[int]) -> dict[str, object]:
     result = message.result
     return {
         "role": message.role,
         "name": result.name if result is not None else "",
         "text": _cut(message.text),
         "error": result.error_type if result is not None else None,
-        "images": images_of(message),
+        "images": images_of(message, numbers),
         "box": result.box if result is not None else None,
     }
 
@@ -377,54 +388,3 @@ def _cells(sections: Sequence[dict[str, Any]]) -> Iterator[list[Any]]:
         for group in section["groups"]:
             for member in group["members"]:
                 yield from member["cells"]
-
-
-# --------------- images of a message for a report: small, so that episodes of screenshots fit into one file
-
-LONGEST_IMAGE = 100_000
-"""Longest image, in base64 characters, that is included unchanged if Pillow is not installed to shrink it."""
-WIDTH = 560
-"""Width of an image in a report in pixels, which is enough to read a page's larger print."""
-_QUALITY = 55
-_PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-
-
-def images_of(message: Message) -> list[dict[str, Any]]:
-    """Return a message's images, each with ``type``, ``data`` (base64) and its original ``size``.
-
-    Images that are not PNG or are too long are left out.
-    """
-    if isinstance(message.content, str):
-        return []
-    found = (_shown(part.png_base64) for part in message.content if isinstance(part, ImagePart))
-    return [image for image in found if image is not None]
-
-
-def _shown(png_base64: str) -> dict[str, object] | None:
-    try:
-        png = base64.b64decode(png_base64, validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    if not png.startswith(_PNG_MAGIC) or len(png) < 24:
-        return None
-    size = [int.from_bytes(png[at : at + 4], "big") for at in (16, 20)]  # width and height in the PNG header
-    if (webp := _smaller(png)) is not None:
-        return {"type": "image/webp", "data": base64.b64encode(webp).decode(), "size": size}
-    return {"type": "image/png", "data": png_base64, "size": size} if len(png_base64) <= LONGEST_IMAGE else None
-
-
-def _smaller(png: bytes) -> bytes | None:
-    """Return the image as a small WebP, or None if the conversion fails."""
-    try:
-        from PIL import Image
-    except ModuleNotFoundError:
-        return None
-    try:
-        image = Image.open(io.BytesIO(png)).convert("RGB")
-    except (OSError, SyntaxError, Image.DecompressionBombError):  # a corrupt image; Pillow raises SyntaxError for some
-        return None
-    if image.width > WIDTH:
-        image = image.resize((WIDTH, max(1, round(image.height * WIDTH / image.width))), Image.Resampling.LANCZOS)
-    out = io.BytesIO()
-    image.save(out, "webp", quality=_QUALITY)
-    return out.getvalue()

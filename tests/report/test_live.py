@@ -14,7 +14,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from testkit.local_servers import FOREIGN
 
 from agentgym.envs.gui.chromium import FLAGS, INSTALL, find_chromium, has_chromium
 from agentgym.errors import RunStoppedError, UsageError
@@ -160,6 +162,24 @@ def served(run_dir: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     yield json.loads(process.stdout.readline())["url"], process
     process.kill()
     process.wait()
+
+
+def test_other_sites_and_strangers_read_nothing(served: tuple[str, subprocess.Popen[str]]) -> None:
+    address, _ = served
+    page, _, token = address.partition("?token=")
+    bearer = {"Authorization": f"Bearer {token}"}
+    assert token and "run" in httpx.get(page, headers=bearer, timeout=60).text
+    for path in ("", "curves", "events", "nowhere", "health"):
+        assert httpx.get(page + path, timeout=60).status_code == 401
+        for name in FOREIGN:
+            found = httpx.get(page + path, headers={**bearer, **name}, timeout=60)
+            assert found.status_code == 403 and "run" not in found.text, (path, name)
+    first = httpx.get(address, headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, timeout=60)
+    assert first.status_code == 403 and "set-cookie" not in first.headers, "as a script or an image of another site"
+    port = page.rstrip("/").rpartition(":")[2]
+    cookie = {"Cookie": f"agentgym-{port}={token}"}
+    assert httpx.get(page, headers=cookie, timeout=60).status_code == 200
+    assert httpx.get(page, headers={**cookie, "Host": "evil.example"}, timeout=60).status_code == 403
 
 
 @pytest.mark.gui

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentgym.report import traces as pictures
-from agentgym.report.traces import images_of
+from agentgym.report import pictures
+from agentgym.report.pictures import images_of
 from agentgym.types import ImagePart, Message, TextPart
 
 Image = pytest.importorskip("PIL.Image")
@@ -56,5 +56,5 @@ def test_without_pillow_short_ones_are_taken_as_they_are(monkeypatch: pytest.Mon
     short, long = png(20, 20), png(400, 400)
     monkeypatch.setattr(builtins, "__import__", without)
     (image,) = images_of(Message("user", (ImagePart(short), ImagePart(long))))
-    assert image == {"type": "image/png", "data": short, "size": [20, 20]}
+    assert image == {"type": "image/png", "data": short, "size": [20, 20], "number": 1}
     assert len(long) > pictures.LONGEST_IMAGE

@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from agentgym.cli.main import app
 from agentgym.envs.gui.chromium import INSTALL, has_chromium
 from agentgym.evals.episodes import read_rows
+from agentgym.report.charts import as_number
 
 WORLD = '''
 from typing import Literal
@@ -68,11 +69,16 @@ REPEATS = 3
 
 
 def answer(body: dict[str, Any]) -> Any:
-    """Always go to Łódź; on task 2 of a part with a malformed call first."""
+    """Always go to Łódź; before that, half a text on task 0, no city on 1, a malformed call on 2."""
     asked, turns = body["messages"][-1], [one for one in body["messages"] if one["role"] == "assistant"]
     first = next(one["content"] for one in body["messages"] if one["role"] == "user")
     if re.search(r"-2: ", str(first)) and not turns and asked["role"] == "user":
         return completion("Wsiadam.", ("board", '{"city": "Łód'), prompt_tokens=1000, completion_tokens=100)
+    is_first = not turns and asked["role"] == "user"
+    if re.search(r"-1: ", str(first)) and is_first:
+        return completion(None, ("board", '{"city": "Paris"}'), prompt_tokens=700, completion_tokens=50)
+    if re.search(r"-0: ", str(first)) and is_first:
+        return completion("Jadę do", finish="length", prompt_tokens=300, completion_tokens=7)
     call = ("board", json.dumps({"city": "Łódź"}, ensure_ascii=False))
     return completion(None, call, prompt_tokens=1000, completion_tokens=100)
 
@@ -133,6 +139,32 @@ def test_totals_are_those_of_the_command(compared: Compared) -> None:
         assert float(shown["turns"]) == pytest.approx(sum(one["num_turns"] for one in played) / len(played), abs=0.051)
     costs = {row[head.index("policy")].partition(":")[0]: row[head.index("cost per episode")] for row in rows}
     assert costs["oracle"] == costs["idle"] and re.search(r"\d", costs["openai"])
+
+
+COLUMNS: dict[str, tuple[str, str, Callable[[float], str]]] = {
+    "tokens sampled": ("num_tokens", "mean_tokens", lambda value: as_number(round(value))),
+    "tokens read": ("num_prompt_tokens", "mean_prompt_tokens", lambda value: as_number(round(value))),
+    "invalid turns": ("num_invalid_turns", "mean_invalid_turns", "{:.2f}".format),
+    "tool errors": ("num_tool_errors", "mean_tool_errors", "{:.2f}".format),
+    "truncated": ("num_truncated_completions", "mean_truncated_completions", "{:.2f}".format),
+    "turns": ("num_turns", "mean_turns", "{:.1f}".format),
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_column_is_that_of_the_json_and_of_the_episodes(compared: Compared, column: str) -> None:
+    name, mean, shown = COLUMNS[column]
+    (head, *rows), *_ = compared.tables("plain")
+    in_csv = list(csv.DictReader(io.StringIO((compared.folder / "tasks.csv").read_text())))
+    found = set()
+    for row, result in zip(rows, compared.results, strict=True):
+        value, played = result["summary"][mean], compared.rows[result["policy"]]
+        assert row[head.index(column)] == shown(value)
+        assert value == pytest.approx(sum(one[name] for one in played) / len(played))
+        cells = [float(one[name]) for one in in_csv if one["policy"] == result["policy"]]
+        assert sum(cells) / len(cells) == pytest.approx(value)
+        found.add(row[head.index(column)])
+    assert len(found) > 1, "policies differ, so that a column of another policy would be seen"
 
 
 def test_the_matrix_has_each_task_and_says_who_alone_solved_it(compared: Compared) -> None:

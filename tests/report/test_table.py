@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from agentgym.cli.main import app
 from agentgym.errors import UnknownNameError, UsageError
 from agentgym.report.methods import methods_of, training_runs
+from agentgym.report.plot import plot
 from agentgym.report.table import table
 
 RATES = {"grpo": (0.3, 0.4, 0.5), "gigpo": (0.41, 0.5, 0.61)}
@@ -94,6 +96,26 @@ def test_a_warm_start_for_each_seed_is_one_method(tmp_path: Path) -> None:
     assert [len(method.by_seed) for method in methods_of(training_runs(runs))] == [3, 3]
 
 
+def test_numbers_in_the_path_of_a_study_are_no_seeds(tmp_path: Path) -> None:
+    """A study in ``sweep-0/``: only the warm start's own folder names the seed."""
+    root = tmp_path / "sweep-0"
+    runs = [
+        make(root / f"{name}-{seed}", seed, rate, path=str(root / f"start-{seed}" / "model"), estimator=name)
+        for name, rates in RATES.items()
+        for seed, rate in enumerate(rates)
+    ]
+    assert [len(method.by_seed) for method in methods_of(training_runs(runs))] == [3, 3]
+
+
+def test_a_start_that_all_seeds_share_is_no_path_of_a_seed(tmp_path: Path) -> None:
+    runs = [
+        make(tmp_path / f"of-{start}-{seed}", seed, 0.5, path=f"starts/start-{start}/model")
+        for start in (1, 2)
+        for seed in range(3)
+    ]
+    assert [len(method.by_seed) for method in methods_of(training_runs(runs))] == [3, 3]
+
+
 def test_other_warm_starts_are_other_methods(tmp_path: Path) -> None:
     make(tmp_path / "short", 0, 0.0, note="short")
     make(tmp_path / "long", 0, 0.0, note="long")
@@ -129,6 +151,25 @@ def test_an_unfinished_run_is_left_out_and_named(runs: list[Path]) -> None:
     assert any("grpo-0 is left out: it has 2 steps of 4" in note for note in made.notes)
     with pytest.raises(UsageError, match="no run has held-out yet"):
         table(runs[:1])
+
+
+def test_numbers_that_some_steps_lack(tmp_path: Path) -> None:
+    """A mean over some steps is named; failures by kind are written where there are any, and 0 elsewhere."""
+    run = make(tmp_path / "a", 0, 0.5, estimator="grpo")
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    (first, second, *_) = [row for row in rows if row["phase"] == "rl"]
+    first |= {"voids/x/reset": 2.0, "filtered": 1.0, "thinking": 3.0}
+    second |= {"thinking": None, "filtered": 0.0}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = table(run, measures=["voids/x/reset", "filtered", "thinking"])
+    assert [made.rows[0].cells[name].value for name in made.measures] == [0.5, 0.5, 3.0]
+    assert [note for note in made.notes if "is known in" in note] == [
+        f"{run}: filtered is known in 2 of 4 steps, and its mean is over those",
+        f"{run}: thinking is known in 1 of 4 steps, and its mean is over those",
+    ]
+    if find_spec("matplotlib"):
+        (line,) = plot(run, tmp_path / "f.svg", metric="voids/x/reset")
+        assert list(line.mean) == [2.0, 0.0, 0.0, 0.0]
 
 
 def test_equal_seeds_have_no_interval(tmp_path: Path) -> None:

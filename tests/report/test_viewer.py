@@ -135,6 +135,27 @@ def test_other_attempts_and_the_cost_of_an_episode(
     expect(other.locator("pre.action").first).to_have_text("take: mug 1")
 
 
+def test_turns_of_other_roles(
+    tmp_path: Path, make_trajectory: Callable[..., Trajectory], opened: Callable[..., Any]
+) -> None:
+    """A trained role is named on its turns; the turns of a frozen one are shown apart, without credit."""
+    task = Task(id="test-0", split="test", seed=0)
+    one = make_trajectory(task)
+    own = one.segments[0]
+    trained = replace(own, agent="searcher", invocation=0, role="reader")
+    frozen = replace(own, agent="clerk", invocation=1, role="solver")
+    files = EpisodeFiles(tmp_path, resume=False)
+    played = replace(one, segments=(own, trained), frozen_segments=(frozen,))
+    files.add(TrajectoryGroup(ordinal=0, task=task, trajectories=(played,)))
+    files.finish()
+    page = opened(write_report(tmp_path))
+    expect(page.locator(".chip", has_text="role reader")).to_have_count(len(own.turns))
+    other = page.locator("details", has_text=f"clerk, played by the role solver, not trained: {len(own.turns)} turns")
+    expect(other.locator(".turn")).to_have_count(0)
+    other.locator("summary").click()
+    expect(other.locator("pre.action").first).to_have_text("take: mug 1")
+
+
 def test_raw_json_is_copied(run_dir: Path, opened: Callable[..., Any]) -> None:
     page = opened(write_report(run_dir))
     page.locator("details.raw summary").click()
@@ -246,3 +267,33 @@ def test_no_colour_breaks_the_rules_of_axe(run_dir: Path, opened: Callable[..., 
         changed = [["#colours"], ["#viewer"]]  # the rest of the page is as it was
         found: dict[str, Any] = axe.Axe().run(page, None if way == WAYS[0] else {"include": changed}).response
         assert [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]] == [], way
+
+
+def test_pictures_show_where_a_click_and_a_crop_acted(
+    run_dir: Path, opened: Callable[..., Any], make_record: Any
+) -> None:
+    from agentgym.envs.seeing.grid import VisualGridEnv
+    from agentgym.rollout.record import GroupRecord, record_path, write_records
+    from agentgym.types import Segment
+
+    env = VisualGridEnv(look=True)
+    first, _ = env.reset(seed=3)
+    record = make_record(0)
+    episode = record.group.trajectories[0]
+    turns = []
+    for line in ("look_at: 1, 112, 112", "crop: 2, 0, 0, 200, 100", env.oracle().content):
+        action = env.parse_action(str(line))
+        replies = env.step(action)[0]
+        turns.append(replace(episode.turns[0], action=action, replies=replies))
+    shown = replace(episode, observation=first, segments=(Segment(tuple(turns)),))
+    write_records(record_path(run_dir, 11), [GroupRecord(group=replace(record.group, trajectories=(shown,)))])
+    page = opened(write_report(run_dir), "#step-12")
+    page.locator(".member").last.click()
+    found = page.evaluate(
+        "() => [...document.querySelectorAll('.turn .acted')].map((v) => [v.title, v.querySelectorAll('i').length])"
+    )
+    assert [(title.split(",")[0], boxes) for title, boxes in found] == [
+        ("picture 1", 1),
+        ("picture 2", 1),
+        ("picture 3", 1),
+    ]

@@ -7,7 +7,7 @@ BIN := .venv/bin
 UV ?=
 pip = $(if $(UV),VIRTUAL_ENV=$(1) $(UV) pip -q $(2),$(1)/bin/python -m pip -qq --disable-pip-version-check $(2))
 INSTALLED := .venv/.installed
-# Processes of pytest where tests share the work. Many tests wait for other processes, so CI takes one more than it has cores.
+# Processes of pytest where tests share the work
 WORKERS ?= 2
 
 # Python keeps what it compiled, also where the caller forbids it, as images of containers often do: without that, every
@@ -90,7 +90,7 @@ fast-tests: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not docker and not gui and not vllm"
 
 # what takes minutes and has a command of its own below
-RAY_TESTS := $(addprefix tests/trainers/test_ray_,models.py ranks.py runs.py servers.py)
+RAY_TESTS := $(addprefix tests/trainers/test_ray_,models.py ranks.py roles.py runs.py servers.py)
 PAGE_TESTS := tests/test_docs.py tests/test_examples.py tests/test_notebooks.py
 BENCHMARK_TESTS := $(wildcard tests/test_*benchmark*.py) tests/test_speed_table.py
 SANDBOX_TESTS := $(wildcard tests/sandboxes/test_*.py) tests/envs/test_swe_env.py tests/envs/test_code_env.py \
@@ -145,7 +145,7 @@ $(ALFWORLD)/.installed: pyproject.toml
 	touch $@
 
 test-alfworld: $(ALFWORLD)/.installed
-	OMP_NUM_THREADS=1 $(ALFWORLD)/bin/python -m pytest -q tests/envs/test_alfworld.py tests/envs/test_household_against_engine.py
+	OMP_NUM_THREADS=1 $(ALFWORLD)/bin/python -m pytest -q tests/envs/test_alfworld.py tests/envs/test_household_against_engine.py tests/envs/test_reported_worlds.py
 
 # AppWorld's own server and tests, in an environment of their own: they pin pydantic 1 and old versions of FastAPI and httpx. Its apps
 # come encrypted in the wheel, and are unpacked without a network.
@@ -187,7 +187,7 @@ $(ADAPTERS)/.installed: pyproject.toml
 
 test-adapters: $(ADAPTERS)/.installed
 	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest -q -rs tests/envs/test_minigrid.py tests/envs/test_reasoning_gym.py \
-		tests/envs/test_bfcl.py tests/envs/test_bfcl_single.py tests/envs/test_textworld.py tests/envs/test_textarena.py tests/envs/test_scienceworld.py
+		tests/envs/test_bfcl.py tests/envs/test_bfcl_single.py tests/envs/test_textworld.py tests/envs/test_textarena.py tests/envs/test_scienceworld.py tests/envs/test_reported_worlds.py
 
 # The image of Docker sandboxes, if the engine does not have it.
 sandbox-image: install

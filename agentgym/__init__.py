@@ -14,6 +14,7 @@ from agentgym.tool import tool
 from agentgym.types import Message, RewardRole, Task, ToolCall
 
 if TYPE_CHECKING:
+    from agentgym.api.cross_play import cross_play
     from agentgym.api.evaluation import compare, evaluate
     from agentgym.api.rollouts import collect_rollouts
     from agentgym.api.sweep import resume_sweep, sweep
@@ -39,6 +40,7 @@ __all__ = [
     "ToolError",
     "collect_rollouts",
     "compare",
+    "cross_play",
     "evaluate",
     "make",
     "plot",
@@ -57,6 +59,7 @@ _LAZY = {
     "ToolEnv": "env.tool_env",
     "collect_rollouts": "api.rollouts",
     "compare": "api.evaluation",
+    "cross_play": "api.cross_play",
     "evaluate": "api.evaluation",
     "plot": "report.plot",
     "resume": "api.training",

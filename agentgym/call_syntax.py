@@ -8,8 +8,9 @@
     search: {"query": "tallest tower", "k": 5}
 
 A line is a tool's name, a colon, and values separated by semicolons in the order of the tool's schema; ``key=value``
-names a parameter. Text values are written without quotes, or as a JSON string if they contain ``;``, ``=`` or line
-breaks. Values of other types are written as JSON. A JSON object of all arguments by name may stand for the values.
+names a parameter. Commas separate values if all of them are numbers, as in ``click: 120, 45``. Text values are written
+without quotes, or as a JSON string if they contain ``;``, ``=`` or line breaks. Values of other types are written as
+JSON. A JSON object of all arguments by name may stand for the values.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _LINE = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::(.*))?$", re.DOTALL)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _KEY = re.compile(r'\s*([^;="]*?[^\s;="])\s*=')
 _FIRST_KEY = re.compile(r"""\{\s*+["']?([^"':\s]++)["']?\s*+:""")
+_NUMBERS = re.compile(r"\s*-?\d+(?:\.\d+)?(?:\s*,\s*-?\d+(?:\.\d+)?)+\s*")
 _VALUE = re.compile(r'\s*("(?:[^"\\]|\\.)*"\s*|[^;]*)(?:;|$)', re.DOTALL)
 
 
@@ -112,6 +114,7 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
         return MalformedCall(span, str(error), line)
     if given is not None:
         return ToolCall(name, given, str(index))
+    rest = _with_semicolons(rest, fields, root)
     arguments: dict[str, object] = {}
     at, num_positional = 0, 0
     while at < len(rest):
@@ -134,6 +137,18 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
             return MalformedCall(span, f"{key} is not a JSON {'value' if kind == 'any' else kind}: {raw!r}", line)
         at = found.end()
     return ToolCall(name, arguments, str(index))
+
+
+def _with_semicolons(rest: str, fields: Mapping[str, JsonSchema], root: JsonSchema) -> str:
+    """Return a line's values; numbers between commas, as coordinates are written, get semicolons."""
+    if _NUMBERS.fullmatch(rest) is None:
+        return rest
+    parts = rest.split(",")
+    are_numbers = all(
+        types_of(field, root) and set(types_of(field, root)) <= {"integer", "number"}
+        for field in list(fields.values())[: len(parts)]
+    )
+    return rest.replace(",", ";") if are_numbers and 1 < len(parts) <= len(fields) else rest
 
 
 def _arguments_in(rest: str, fields: Mapping[str, JsonSchema], root: JsonSchema) -> dict[str, Any] | None:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from agentgym.errors import EngineError
 from agentgym.settings import Count, Natural, NonNegative, PositiveFraction, Settings, check_ranges
 from agentgym.types import Completion
+
+ENDPOINT: Final = "openai:"
+"""Beginning of the name of a model behind an endpoint, ``openai:URL?model=NAME``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

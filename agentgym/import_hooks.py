@@ -21,12 +21,12 @@ def when_imported(name: str, call: Callable[[], object]) -> None:
     if name in sys.modules:
         call()
         return
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    if not any(isinstance(finder, _WaitingFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _WaitingFinder())
     _waiting.setdefault(name, []).append(call)
 
 
-class _Finder(MetaPathFinder):
+class _WaitingFinder(MetaPathFinder):
     """Finds what Python's other finders find, and lets the waiting calls follow the import."""
 
     def find_spec(

@@ -275,8 +275,10 @@ class Registry(Mapping[str, C], Generic[C]):
             return f"and a {self.family} cannot be one of your own: {', '.join(self)} are all there are"
         module = _name_of_file(found_file(Path(source)).resolve()) if source.endswith(".py") else source
         own = sorted(one.name for one in self._components.values() if one.module == module)
+        if own:
+            return f"only {', '.join(own)}"
         return (
-            f"only {', '.join(own)}" if own else f"and no other: write @{self.family.replace(' ', '_')}(NAME) above it"
+            f"and no other: write @{self.family.replace(' ', '_')}(NAME) above it (docs/components.md shows the import)"
         )
 
     def __contains__(self, reference: object) -> bool:

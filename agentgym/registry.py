@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +42,7 @@ _PROBES: Mapping[Machine, str] = MappingProxyType(
 """Functions that return why a feature of the machine is missing; empty texts where it is there."""
 _MISSING = re.compile(r"missing \d+ required [\w-]+ arguments?: (.*?)(?: was raised from|$)")
 """Python's error for arguments that a constructor needs, with what Gymnasium adds to it."""
+_UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,7 @@ class EnvEntry:
 
 _entries: dict[str, EnvEntry] = {}
 _newly_registered: list[str] = []
+_registered_in: dict[str, Path] = {}  # file of the call of register(), by id
 _ids_of_file: dict[Path, tuple[str, ...]] = {}
 
 
@@ -124,10 +127,17 @@ def register(
         kwargs: default arguments of the class.
 
     Raises:
-        UsageError: the id is malformed, or an installed package registers one that exists.
+        UsageError: the id is malformed, the entry point is an instance, or an installed package registers an id that
+            exists.
     """
     if id in _entries and entry_points.are_importing():
         raise UsageError(f"environment {id!r} exists already; register it under another id, such as Mine-v0")
+    given: object = entry_point
+    if not (isinstance(given, str) or callable(given)):
+        kind = type(given).__name__
+        raise UsageError(
+            f"register({id!r}, ...) takes the class {kind}, not an instance of it: each episode needs its own"
+        )
     if not summary and not isinstance(entry_point, str):
         summary = (entry_point.__doc__ or "").strip().partition("\n")[0]
     if max_turns is not None:
@@ -135,6 +145,7 @@ def register(
     _register_in_gymnasium(id, entry_point, kwargs)
     _entries[id] = EnvEntry(id=id, summary=summary, extra=extra, requires=tuple(requires), install=install)
     _newly_registered.append(id)
+    _registered_in[id] = Path(sys._getframe(1).f_code.co_filename)
 
 
 def register_later(entry: EnvEntry, entry_point: str) -> None:
@@ -210,10 +221,21 @@ def _made(entry: EnvEntry, kwargs: dict[str, Any]) -> Env:
         if missing := _MISSING.search(str(error)):
             names = " ".join(f"{name}=VALUE" for name in re.findall(r"'(\w+)'", missing[1]))
             raise UsageError(f"{entry.id} needs arguments: {names}") from error
-        raise UsageError(f"{entry.id}: {error}") from error
+        raise UsageError(f"{entry.id}: {error}{_constructor_advice(entry, str(error))}") from error
     if not isinstance(made, Env):
         raise UsageError(f"{entry.id} made a {type(made).__name__}, expected a subclass of agentgym.Env")
     return made
+
+
+def _constructor_advice(entry: EnvEntry, error: str) -> str:
+    """Return how a class takes an argument of its base class, such as ``max_turns`` of :func:`register`."""
+    from agentgym.env.env import Env
+
+    named = _UNEXPECTED.search(error)
+    made_by = creator_of(entry)
+    if not named or not inspect.isclass(made_by) or named[1] not in inspect.signature(Env.__init__).parameters:
+        return ""
+    return "; write def __init__(self, ..., **kwargs) with super().__init__(**kwargs), which takes it"
 
 
 def is_remote(kwargs: Mapping[str, object]) -> bool:
@@ -390,7 +412,10 @@ def _load_file(path: Path) -> tuple[str, ...]:
     _newly_registered.clear()
     if run_file(path):
         _ids_of_file[path.resolve()] = tuple(dict.fromkeys(_newly_registered))
-    return _ids_of_file.get(path.resolve(), ())
+    ids = _ids_of_file.get(path.resolve())
+    if ids is None:  # it ran for another of its components, such as a policy, or as the script
+        ids = tuple(id for id, file in _registered_in.items() if file.resolve() == path.resolve())
+    return ids
 
 
 def command_in(reason: str) -> str:

@@ -303,6 +303,9 @@ def _refuse_unknown(kind: Any, values: object, where: str) -> None:
     if get_origin(kind) in (tuple, list) and isinstance(values, list | tuple):
         for index, value in enumerate(values):
             _refuse_unknown(get_args(kind)[0], value, f"{where}.{index}")
+    if get_origin(kind) is Mapping and isinstance(values, Mapping):
+        for name, value in values.items():
+            _refuse_unknown(get_args(kind)[1], value, f"{where}.{name}")
     if not is_dataclass(kind) or not isinstance(values, Mapping):
         return
     try:

@@ -197,8 +197,11 @@ def _effective(owner: type, attribute: str, definition: Tool) -> Tool | None:
     return replace(definition, function=member, attribute=attribute)
 
 
-def usage(spec: ToolSpec) -> str:
+def usage(spec: ToolSpec, *, has_values: bool = False) -> str:
     """Return a one-line signature for error messages.
+
+    Args:
+        has_values: True to list the values of an enumeration, in place of their type.
 
     Example:
         >>> usage(ToolSpec("go", "", {"properties": {"to": {"type": "string"}}, "required": ["to"]}))
@@ -208,7 +211,7 @@ def usage(spec: ToolSpec) -> str:
     """
     needed = required(spec.parameters, spec.parameters)
     shown = [
-        f"{name}{'' if name in needed else '?'}: {described(part, spec.parameters)}"
+        f"{name}{'' if name in needed else '?'}: {described(part, spec.parameters, has_values=has_values)}"
         for name, part in properties(spec.parameters, spec.parameters).items()
     ]
     return f"{spec.name}({', '.join(shown)})"

@@ -29,7 +29,7 @@ class SourceAlone(SourceFileLoader):
         raise OSError(f"{path}: no bytecode")
 
 
-class _Finder(MetaPathFinder):
+class _OwnModuleFinder(MetaPathFinder):
     """A finder of the modules in the folders of users' files."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class _Finder(MetaPathFinder):
         return None
 
 
-_finder = _Finder()
+_finder = _OwnModuleFinder()
 
 
 def open_folder(folder: Path) -> None:

@@ -100,8 +100,6 @@ def refusal_of(scope: Event, access: Access) -> Refusal | None:
         access: who may use the server.
     """
     headers = _headers(scope)
-    if _is_unix_socket(scope):  # no browser opens one
-        return _token_refusal(scope, headers, access)
     return (
         _host_refusal(headers, access)
         or _origin_refusal(scope, headers)
@@ -225,11 +223,6 @@ def _headers(scope: Event) -> MutableMapping[str, list[str]]:
     for name, value in scope["headers"]:
         found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
     return found
-
-
-def _is_unix_socket(scope: Event) -> bool:
-    server = scope.get("server")
-    return server is not None and server[1] is None
 
 
 def _is_same_origin(origin: str, host: str) -> bool:

@@ -105,10 +105,10 @@ def train_on(model: Any, optimizer: torch.optim.Optimizer, groups: Sequence[Traj
     for batch in batches:
         logprob, _ = token_logprobs(model, batch, SAMPLING.temperature)
         # the engine computes in the same precision as the trainer, so its log-probabilities are the old policy's
-        ratio = (logprob - batch.rollout_logprob).exp()
+        ratio = (logprob - batch["logprob_rollout"]).exp()
         clipped = ratio.clamp(1 - CLIP_LOW, 1 + CLIP_HIGH)
-        per_token = -torch.minimum(ratio * batch.advantage, clipped * batch.advantage)
-        loss = (per_token * batch.weight).sum()  # the weights make the sum a mean over all tokens of the step
+        per_token = -torch.minimum(ratio * batch["advantage"], clipped * batch["advantage"])
+        loss = (per_token * batch["loss_weight"]).sum()  # the weights make the sum a mean over all tokens of the step
         loss.backward()
         total += loss.item()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()

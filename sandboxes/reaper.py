@@ -10,6 +10,7 @@ import functools
 import os
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from agentgym.sandboxes.run_folder import SandboxRecord, records, runs, state_fo
 
 _LABEL = {"label": f"{PREFIX}project={PROJECT}"}
 _HALF_MADE_S = 3600.0
+_KILL_S = 5.0  # seconds that a killed process may take to end
 
 
 @dataclass(slots=True)
@@ -113,18 +115,25 @@ def reap_docker_once() -> None:
 
 def _remove_record(record: SandboxRecord, report: ReapReport) -> None:
     """Remove a sandbox's processes and folder. A worker ends with its owner, so only hung or killed ones leave any."""
+    left = _processes_of(record.uids)
     if record.start_ticks and start_ticks(record.pid) == record.start_ticks:
-        for pid in (*descendants(record.pid), record.pid):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-                report.processes.append(pid)
-    for pid in _processes_of(record.uids):
+        left += [*descendants(record.pid), record.pid]
+    killed = {pid: started for pid in left if (started := start_ticks(pid))}
+    for pid in killed:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
             report.processes.append(pid)
-    left = tuple(path for path in record.cgroups if os.path.isdir(path))
-    cgroups.remove(left)
-    report.cgroups += left
+    _wait_until_ended(killed)
+    groups = tuple(path for path in record.cgroups if os.path.isdir(path))
+    cgroups.remove(groups)
+    report.cgroups += groups
+
+
+def _wait_until_ended(killed: Mapping[int, str]) -> None:
+    """Wait for killed processes, given with their start, since what still runs writes into the folder to remove."""
+    deadline = time.monotonic() + _KILL_S
+    while time.monotonic() < deadline and any(start_ticks(pid) == started for pid, started in killed.items()):
+        time.sleep(0.01)
 
 
 def _processes_of(uids: tuple[int, ...]) -> list[int]:

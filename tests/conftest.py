@@ -74,7 +74,9 @@ def components_of_a_test_end_with_it() -> Iterator[None]:
     yield
     for registry, names in before:
         for name, component in list(registry._components.items()):
-            if name not in names and not component.module.startswith("agentgym."):
+            code = getattr(component.function, "__code__", None)
+            is_example = code is not None and code.co_filename.startswith("<doctest")
+            if name not in names and (is_example or not component.module.startswith("agentgym.")):
                 del registry._components[name]
                 plugins._loaded_files.pop(Path(component.file), None)
     os.environ.pop(COPIES_VARIABLE, None)
@@ -107,6 +109,17 @@ def warm_commands(warm_python: str, tmp_path_factory: pytest.TempPathFactory) ->
         (folder / name).write_text(f"#!/bin/sh\n{client} {arguments}\n", encoding="utf-8")
         (folder / name).chmod(0o755)
     return folder
+
+
+@pytest.fixture(scope="session")
+def warm_agentgym(warm_commands: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs ``agentgym`` with arguments in :func:`warm_python`, in the folder ``cwd``, with the environment ``env``."""
+
+    def run(*arguments: str, cwd: Path = ROOT, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        command = [str(warm_commands / "agentgym"), *arguments]
+        return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+    return run
 
 
 @pytest.fixture(scope="session")

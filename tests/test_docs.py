@@ -29,6 +29,8 @@ TRAINED_NOTHING = re.compile(r"^0 of \d+ steps trained", re.MULTILINE)
 def run(command: list[str], cwd: Path, commands: Path, may_fail: bool = False) -> str:
     path = os.pathsep.join([str(commands), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+    if "sweep" in command[-1]:  # whose runs are processes
+        environment["WARM_PYTHON"] = str(commands / "python")
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False)
     said = done.stdout + done.stderr
     assert may_fail or done.returncode == 0, f"{command}\n{said}"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +27,7 @@ def test_an_evaluation_that_counts_an_episode_twice_differs(tmp_path: Path, monk
 
 
 @pytest.mark.slow
-def test_it_runs(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(FOLDER / "kills.py"),
-            "--kills",
-            "1",
-            "--kinds",
-            "eval",
-            "--output",
-            str(tmp_path / "out"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_it_runs(tmp_path: Path, warm_run: Callable[..., str]) -> None:
+    warm_run(FOLDER / "kills.py", "--kills", "1", "--kinds", "eval", "--output", tmp_path / "out")
     (row,) = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["rows"]
     assert row["kills"] >= 1 and row["wrong"] == []

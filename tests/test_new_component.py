@@ -6,9 +6,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -125,17 +127,11 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def agentgym(tmp_path: Path) -> Command:
+def agentgym(tmp_path: Path, warm_agentgym: Command) -> Command:
     """The command, in a temporary folder with the files of the programs."""
     (tmp_path / "extend.py").write_text(EXTEND, encoding="utf-8")
     (tmp_path / "composed.py").write_text(COMPOSED, encoding="utf-8")
-
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "agentgym", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-
-    return call
+    return partial(warm_agentgym, cwd=tmp_path)
 
 
 def train(agentgym: Command, program: str, run_dir: str, num_steps: int = 1) -> None:
@@ -163,6 +159,79 @@ def test_a_new_program_is_one_file(agentgym: Command, tmp_path: Path) -> None:
     assert [(row["name"], row["class"], row["paper"]) for row in listed] == [("extend", "program", "ours")]
 
 
+HELPED = """
+from agentgym import Task, ToolEnv, register, tool
+from agentgym.env.sub_agents import AsksAgents
+from agentgym.evals.policies import policy
+
+
+@policy("generous")
+def generous(env):
+    \"\"\"Grant each wish.\"\"\"
+    return env.parse_action("answer: yes")
+
+
+class Wish(ToolEnv):
+    granted = False
+
+    def start(self, task):
+        return "Shall the wish be granted?"
+
+    @tool
+    def answer(self, word: str) -> str:
+        \"\"\"Answer.\"\"\"
+        self.granted = word == "yes"
+        self.finish(1.0)
+        return "So be it."
+
+    def oracle(self):
+        return self.parse_action("answer: no")
+
+
+class Wisher(AsksAgents, ToolEnv):
+    agents = ("fairy",)
+
+    def start(self, task):
+        return "Make a wish."
+
+    def state_key(self):
+        return str(self.turn)
+
+    def oracle(self):
+        return self.parse_action("wish:")
+
+    @tool
+    async def wish(self) -> str:
+        \"\"\"Make a wish.\"\"\"
+        asked = Wish(max_turns=1)
+        await self.ask("fairy", asked, Task(id="wish", split=self.task.split, seed=0))
+        self.finish(float(asked.granted))
+        return "Granted." if asked.granted else "Not granted."
+
+
+register("Wisher-v0", Wisher, max_turns=2)
+"""
+
+
+def test_a_new_role_and_environment_are_one_file(agentgym: Command, tmp_path: Path) -> None:
+    """A sub-agent's environment and the script of the role that plays it: evaluated, then trained beside."""
+    (tmp_path / "helped.py").write_text(HELPED, encoding="utf-8")
+    asked = ("eval", "helped.py:Wisher-v0", "--policy", "oracle", "--episodes", "3", "--json")
+    success = [
+        json.loads(agentgym(*asked, *role).stdout)["success"] for role in ((), ("roles.fairy=helped.py:generous",))
+    ]
+    assert success == [0.0, 1.0], "the oracle of the sub-agent refuses, the role grants"
+    done = agentgym(
+        "train", "tiny", "env.id=helped.py:Wisher-v0", "roles.fairy.policy=helped.py:generous", "num_steps=1",
+        "sft.num_demos=32", "groups_per_step=2", "group.group_size=4", "eval.num_episodes=2", "--run-dir", "run",
+        "zero_variance_filter=off",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    played = [one for group in groups_of(tmp_path / "run") for one in group.trajectories]
+    assert {segment.role for one in played for segment in one.segments} == {""}
+    assert all(one.success == bool(one.frozen_segments) for one in played)
+
+
 def test_two_programs_play_a_group_together(agentgym: Command, tmp_path: Path) -> None:
     train(agentgym, "composed.py:composed", "run")
     groups = groups_of(tmp_path / "run")
@@ -181,7 +250,7 @@ def test_a_killed_run_of_a_program_ends_in_the_same_weights(agentgym: Command, t
         "train", "tiny", *SETTINGS, f"model.path={warm_model()}", "num_steps=3", "strategy.program=extend.py:extend",
         "--run-dir", "killed",
     )  # fmt: skip
-    assert killed.returncode == -9 and not (tmp_path / "kill").exists()
+    assert killed.returncode == 128 + signal.SIGKILL and not (tmp_path / "kill").exists()
     resumed = agentgym("train", "--resume", "killed")
     assert resumed.returncode == 0, resumed.stderr
     assert weights(tmp_path / "killed") == weights(tmp_path / "whole") != weights_of(warm_model())

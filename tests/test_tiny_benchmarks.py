@@ -128,6 +128,16 @@ def test_credit_side_by_side(run: Run, tmp_path: Path) -> None:
     assert "</svg>" in (tmp_path / "tiny-maze.svg").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
+def test_cost_of_a_second_role(run: Run, tmp_path: Path) -> None:
+    tiny = ["num_steps=0", "sft.num_demos=64", "model.num_layers=1", "eval.num_episodes=1"]
+    train(apply_overrides(load_recipe("kuhn"), tiny), tmp_path / "run")
+    changes = [f"model.path={tmp_path / 'run' / 'model'}", "num_steps=2", "sft.num_demos=4", "groups_per_step=2"]
+    run("roles/cost.py", "--rounds", "1", "--change", *changes, "--output", tmp_path / "out.json")
+    found = read(tmp_path / "out.json")
+    assert found["two_over_one"]["memory_mib"] > 0.5 and found["two_over_one"]["step_s"] > 0
+
+
 def test_the_playing_process_of_the_plan(run: Run, tmp_path: Path) -> None:
     run("plan/plan.py", "--measure", "--out", tmp_path)
     found = read(tmp_path / "measured.json")

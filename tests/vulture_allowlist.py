@@ -102,7 +102,13 @@ _.GuessCityEnv
 _.GuessNumberEnv
 _.KuhnPokerEnv
 _.MazeEnv
+_.VisualMazeEnv
+_.VisualGridEnv
+_.PictureQuestionsEnv
 _.AgentFlowEnv
+_.SearchPlannerEnv
+_.StrategistEnv
+_.ManagedTeamEnv
 _.SemiOnlineEnv
 _.NegotiationEnv
 _.TicTacToeEnv

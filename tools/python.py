@@ -22,7 +22,9 @@ class _Interpreter(InSandbox):
         Raises:
             ToolError: of type ``timeout``, ``out_of_memory`` or ``crashed``, if the interpreter did not finish.
         """
-        program = f"{program_of(_INSIDE, 'session', 'cell')}sys.exit(module.run_cell({code!r}, {session_file!r}))"
+        program = (
+            f"{program_of(_INSIDE, 'session', 'changes', 'cell')}sys.exit(module.run_cell({code!r}, {session_file!r}))"
+        )
         result = self.sandbox.run_python(program, timeout_s=self.call_timeout_s())
         said = self.said_by(result)
         if result.exit_code < 0:

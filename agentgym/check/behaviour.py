@@ -1,11 +1,11 @@
-"""Checks of rewards by policy: the gold policy succeeds everywhere, an idle or a hostile policy gains nothing."""
+"""Checks of rewards by policy: an idle, a random or a hostile policy gains nothing."""
 
 from __future__ import annotations
 
 import contextlib
 import shlex
 import time
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf, nan
@@ -13,25 +13,23 @@ from math import inf, nan
 import numpy as np
 
 from agentgym.check.contract import free_texts
-from agentgym.check.episodes import MAX_TURNS, ON_TURN, CheckEpisode, brief, noop, play, step_limit
+from agentgym.check.episodes import ON_TURN, brief, noop, play, step_limit
 from agentgym.check.first_turns import FirstTurns
 from agentgym.check.outages import retried
-from agentgym.check.policies import Policy, oracle_action, random_action
+from agentgym.check.policies import random_action
 from agentgym.check.report import CheckFailed
 from agentgym.check.sandbox.adversary import SIGNAL_ALL, attempts
-from agentgym.check.subject import Subject
+from agentgym.check.subject import Subject, played
 from agentgym.env.env import Env
-from agentgym.errors import ToolError, UsageError, error_text
+from agentgym.errors import ToolError, error_text
 from agentgym.json_schema.reading import properties, required
 from agentgym.sandbox import Sandbox
 from agentgym.tool import CONTROL_VERBS, random_call
 from agentgym.types import MalformedCall, Message, Task, ToolCall, ToolSpec
 
 _MOST_ADMISSIBLE = 20
-_ORACLE_TURNS = 1000
 # random episodes per requested episode: more, since a single failure among them passes the check
 _RANDOM_PER_EPISODE = 4
-_FEWEST_STATES = 8
 _SPEED_S = 0.2
 
 _ODD_TEXTS = (
@@ -66,25 +64,6 @@ _ODD_VALUES: tuple[object, ...] = (
     inf,
     *_ODD_TEXTS,
 )
-
-
-def oracle(subject: Subject) -> str:
-    """Check that the gold policy succeeds on every task."""
-    with contextlib.closing(subject.factory()) as env:
-        for number, task in enumerate(subject.tasks()):
-            env.reset(options={"task": task})
-            try:
-                said: object = env.oracle()
-            except UsageError:
-                return "not applicable: no oracle"
-            if not isinstance(said, Message):  # training shows it to the model as a message
-                kind = type(said).__name__
-                raise CheckFailed(f"oracle() returned a {kind}, expected a Message, as self.parse_action(text) makes")
-            episode = play(env, oracle_action, task, subject.rng(7, number), max_turns=_ORACLE_TURNS)
-            if not episode.is_success:
-                end = "without success" if episode.is_over else "not at all"
-                raise CheckFailed(f"task {task.id}: the oracle's episode ended {end} after {len(episode.steps)} turns")
-    return f"{subject.num_episodes} of {subject.num_episodes} episodes succeed"
 
 
 def _admissible(subject: Subject) -> str:
@@ -135,7 +114,7 @@ def _refused_later(num_refused: int, num_listed: int) -> str:
 
 def noop_policy(subject: Subject) -> str:
     """Check that a policy that does nothing never succeeds."""
-    for episode in list(_play(subject, noop, subject.tasks())):
+    for episode in list(played(subject, noop, subject.tasks())):
         if episode.is_success:
             raise CheckFailed(f"task {episode.task.id}: doing nothing succeeds after {len(episode.steps)} turns")
     return f"0 of {subject.num_episodes} episodes succeed"
@@ -147,8 +126,8 @@ def random_policy(subject: Subject) -> str:
     num_listed = num_refused = 0
     most_episodes = _RANDOM_PER_EPISODE * subject.num_episodes
     num_successes, has_effect = 0, False
-    with contextlib.closing(_play(subject, random_action, subject.tasks(most_episodes))) as played:
-        for number, episode in enumerate(played, 1):
+    with contextlib.closing(played(subject, random_action, subject.tasks(most_episodes))) as found:
+        for number, episode in enumerate(found, 1):
             num_successes += episode.is_success
             has_effect = (
                 has_effect or len(set(episode.state_keys)) > 1 or any(step.reward > 0 for step in episode.steps)
@@ -189,54 +168,6 @@ def hostile_actions(subject: Subject) -> str:
     return f"{num_actions} actions"
 
 
-def state_keys(subject: Subject) -> str:
-    """Check that state keys differ between states and depend on nothing but the state."""
-    task = subject.tasks(1)[0]
-    tasks = [task] * max(4, subject.num_episodes)
-    episodes = [*_play(subject, random_action, tasks), *_play(subject, _with_pauses(random_action), tasks)]
-    ways: dict[str, set[tuple[str, ...]]] = {}  # action histories that led to each key
-    for episode in episodes:
-        acts = tuple(str(action) for action in episode.actions)
-        for turn, key in enumerate(episode.state_keys[1:], 1):
-            ways.setdefault(key, set()).add(acts[:turn])
-    says = {str([str(message) for message in said]) for episode in episodes for said in episode.observations}
-    if len({key for episode in episodes for key in episode.state_keys}) == 1 and len(says) > 1:
-        if not _got_further(subject, task):
-            return (
-                "not applicable: random calls never got further than the start, so this cannot be judged; write "
-                "admissible_actions()"
-            )
-        raise CheckFailed(f"the key never changes ({brief(episodes[0].last_state_key)}) while observations do")
-    num_states = sum(len(episode.steps) for episode in episodes)
-    if num_states < _FEWEST_STATES:
-        return f"not applicable: {num_states} states are too few to judge"
-    if all(len(histories) == 1 for histories in ways.values()):
-        raise CheckFailed(
-            f"none of {num_states} states was reached in two ways; does the key hold a history, a counter or an id?"
-        )
-    num_any_turn = sum(len({len(history) for history in histories}) > 1 for histories in ways.values())
-    repeats = f"{1 - len(ways) / num_states:.0%} of {num_states} states of one task are repeats"
-    return f"{repeats}; {num_any_turn} of {len(ways)} keys are met at different turns"
-
-
-def _got_further(subject: Subject, task: Task) -> bool:
-    """Return True if random calls that never changed the state key should have changed it.
-
-    Random free text may have no effect, but the actions of an oracle that succeeds must change the key. If they do
-    not, the key is faulty.
-    """
-    with contextlib.closing(subject.factory()) as env:
-        env.reset(options={"task": task})
-        is_free = not env.tools or any(free_texts(spec.parameters) for spec in env.tools)
-        if env.admissible_actions() or not is_free:
-            return True
-        try:
-            episode = play(env, oracle_action, task, subject.rng(13), max_turns=_ORACLE_TURNS)
-        except UsageError:  # no oracle
-            return False
-    return episode.is_success and len(episode.steps) > 1 and len(set(episode.state_keys)) == 1
-
-
 def speed(subject: Subject) -> str:
     """Report the steps per second. This check always passes."""
     rng, task = subject.rng(9), subject.tasks(1)[0]
@@ -247,18 +178,6 @@ def speed(subject: Subject) -> str:
             num_steps += len(play(env, random_action, task, rng).steps)
             spent_s += time.perf_counter() - began
     return f"{num_steps / spent_s:.0f} steps per second with a random policy, resets included"
-
-
-def _play(subject: Subject, policy: Policy, tasks: Sequence[Task]) -> Generator[CheckEpisode]:
-    """Play an episode of each task in one instance: many environments start slowly, and are reset fast."""
-    with contextlib.closing(subject.factory()) as env:
-        for number, task in enumerate(tasks):
-            yield play(env, policy, task, subject.rng(10, number), max_turns=MAX_TURNS)
-
-
-def _with_pauses(policy: Policy) -> Policy:
-    """Return a policy that does nothing every second turn. If that changes nothing, it reaches states in two ways."""
-    return lambda env, observation, rng: (policy if rng.random() < 0.5 else noop)(env, observation, rng)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,8 @@ from types import MappingProxyType
 from agentgym.check.behaviour import (
     hostile_actions,
     noop_policy,
-    oracle,
     random_policy,
     speed,
-    state_keys,
     void_on_demand,
 )
 from agentgym.check.contract import (
@@ -40,10 +38,12 @@ from agentgym.check.determinism import (
     snapshots,
 )
 from agentgym.check.episodes import ON_TURN, STEP_TIMEOUT_S
+from agentgym.check.gold import oracle
 from agentgym.check.injection import cheats, injection
 from agentgym.check.leaks import leaks
 from agentgym.check.repeats import repeated_rewards
 from agentgym.check.report import CheckFailed, CheckReport, CheckResult, blocked, run_check
+from agentgym.check.state_keys import state_keys
 from agentgym.check.subject import DEFAULT_EPISODES, Subject
 from agentgym.env.env import Env
 from agentgym.env.live import connections, service_of

@@ -23,6 +23,7 @@ from agentgym.check.report import CheckFailed
 from agentgym.check.subject import Subject, tasks_of
 from agentgym.env.game_env import GameEnv
 from agentgym.env.tasks import SPLITS
+from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import ClosedError, ResetNeededError, RewardError, UsageError
 from agentgym.json_schema.reading import TYPES, children, choices, listed, properties, resolved, target, types_of
 from agentgym.tool import CONTROL_VERBS
@@ -55,6 +56,13 @@ def tool_schemas(subject: Subject) -> str:
     """Check that every tool has a unique name, a description and a valid JSON schema."""
     with contextlib.closing(subject.factory()) as env:
         specs = env.tools
+        lacks_tools = isinstance(env, ToolEnv) and type(env).respond is ToolEnv.respond
+        name = type(env).__name__
+    if not specs and lacks_tools:
+        raise CheckFailed(
+            f"{name} is a ToolEnv without a tool: write @tool above the methods that the model calls. An environment "
+            "that takes free text subclasses Env and implements respond(action)"
+        )
     if not specs:
         return "not applicable: no tools, the environment takes free text"
     names = [spec.name for spec in specs]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
 import numpy as np
 
-from agentgym.check.episodes import CheckEpisode
+from agentgym.check.episodes import MAX_TURNS, CheckEpisode, play
+from agentgym.check.policies import Policy
 from agentgym.env.env import Env
 from agentgym.env.tasks import SPLITS
 from agentgym.errors import UsageError
@@ -73,3 +74,10 @@ def tasks_of(env: Env, split: str) -> Sequence[Task]:
         return env.tasks(split)
     except UsageError:
         return ()
+
+
+def played(subject: Subject, policy: Policy, tasks: Sequence[Task]) -> Generator[CheckEpisode]:
+    """Play an episode of each task in one instance: many environments start slowly, and are reset fast."""
+    with contextlib.closing(subject.factory()) as env:
+        for number, task in enumerate(tasks):
+            yield play(env, policy, task, subject.rng(10, number), max_turns=MAX_TURNS)

@@ -24,7 +24,7 @@ from agentgym.canonical import MAX_DEPTH, encodable_json, read_json
 from agentgym.endpoint.calls import CallRefusedError
 from agentgym.endpoint.session import EpisodeSession
 from agentgym.endpoint.wire import anthropic, gemini, openai_chat, openai_responses
-from agentgym.errors import AgentGymError, UsageError
+from agentgym.errors import AgentGymError, InfrastructureError, UsageError
 from agentgym.sandboxes.run_folder import shared_folder
 from agentgym.web_guard import Access, WebGuard
 
@@ -58,7 +58,7 @@ class Gateway:
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         self._host, self.port = host, port
         self._sessions: dict[str, EpisodeSession] = {}
-        self._servers: list[tuple[_Server, asyncio.Task[None]]] = []
+        self._servers: list[tuple[_GatewayServer, asyncio.Task[None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self.socket_path = ""
         """Path of the Unix socket on which it listens, too; empty if there is none."""
@@ -91,13 +91,16 @@ class Gateway:
         for server, serving in self._servers:
             while not server.started and not serving.done():
                 await asyncio.sleep(0.005)
+            if serving.done():
+                serving.result()
+                raise InfrastructureError("the policy's endpoint stopped while it started")
 
     def _serve(self, listening: socket.socket) -> None:
         # agents write JSON by any content type; what keeps forms of other sites out is the session's id
         access = Access(host=self._host, names=_CONTAINER_NAMES, needs_json=False)
         app = WebGuard(make_app(self._sessions), access)
         config = uvicorn.Config(app, log_level="error", lifespan="off", loop="none")
-        server = _Server(config)
+        server = _GatewayServer(config)
         self._servers.append((server, asyncio.create_task(server.serve(sockets=[listening]))))
 
     def open(self, session: EpisodeSession) -> None:
@@ -265,7 +268,7 @@ async def _body(request: Request) -> Mapping[str, Any]:
     return body
 
 
-class _Server(uvicorn.Server):
+class _GatewayServer(uvicorn.Server):
     """A server that does not install signal handlers."""
 
     @contextlib.contextmanager

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 from numbers import Integral, Real
-from typing import Any, cast, get_args, get_type_hints
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from agentgym.errors import UsageError
+
+_SEQUENCES = {Sequence, Collection, Iterable}
 
 
 class ArgumentTypeError(UsageError):
@@ -42,7 +44,7 @@ def typed_arguments(where: str, creator: Callable[..., object], kwargs: Mapping[
 
 
 def plain_arguments(where: str, kwargs: Mapping[str, object]) -> dict[str, object]:
-    """Return arguments as JSON can hold them: a date as text, an enumeration's member as its value, a set as a list.
+    """Return arguments as JSON can hold them: a date as text, an enumeration's member as its value, a set in order.
 
     Raises:
         UsageError: a value is neither plain data nor of a type that can be written as such.
@@ -52,20 +54,42 @@ def plain_arguments(where: str, kwargs: Mapping[str, object]) -> dict[str, objec
     found: dict[str, object] = {}
     for name, value in kwargs.items():
         try:
-            found[name] = to_jsonable_python(value)
-        except (PydanticSerializationError, ValueError) as error:
+            found[name] = to_jsonable_python(_plain(value))
+        except (PydanticSerializationError, ValueError, TypeError) as error:
             raise UsageError(
-                f"{where}: {name}={value!r} cannot be kept with the results, since it is no plain data; make the "
-                "environment in a function and give that"
+                f"{where}: {name}={value!r} cannot be kept with the results or sent to a server, since it is no plain "
+                "data; make the environment in a function and give that"
             ) from error
     return found
+
+
+def _plain(value: object) -> object:
+    """Return a value without numpy's numbers and without sets, whose order changes from process to process."""
+    if isinstance(value, Iterator):
+        raise TypeError("an iterator can be read only once")
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(_plain, value), key=repr)
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if type(value) is dict:
+        return {key: _plain(one) for key, one in value.items()}
+    return _own_number(value)
+
+
+def _own_number(value: object) -> object:
+    """Return a number of Python for one of numpy."""
+    is_numpys = type(value).__module__ == "numpy"
+    if is_numpys and type(value).__name__ in ("bool", "bool_"):
+        return bool(value)
+    if is_numpys and isinstance(value, Real):
+        return int(value) if isinstance(value, Integral) else float(value)
+    return value
 
 
 def _typed(where: str, hint: Any, value: object) -> object:
     from pydantic import ValidationError
 
-    if isinstance(value, Real) and type(value).__module__ == "numpy":
-        value = int(value) if isinstance(value, Integral) else float(value)
+    value = _plain(value) if isinstance(value, (set, frozenset)) else _own_number(value)
     adapter = _adapter(hint)
     if adapter is None:
         return value
@@ -75,12 +99,15 @@ def _typed(where: str, hint: Any, value: object) -> object:
     if isinstance(value, float) and int in members and not members & {float, complex}:  # and 8.0 as 8
         raise ArgumentTypeError(f"{where}={value!r}: expected a whole number")
     try:
-        return cast("object", adapter.validate_python(value))
+        found = cast("object", adapter.validate_python(value))
     except ValidationError as error:
         told = dict.fromkeys(_message(one) for one in error.errors())
         if timedelta in members:
             told = {"expected a duration, such as '00:02:30', 'PT2M30S' or a number of seconds": None}
         raise ArgumentTypeError(f"{where}={value!r}: {', or '.join(told)}") from None
+    # JSON, TOML and the command line have lists alone, and an environment should not see which way a value came
+    is_any_sequence = any((get_origin(one) or one) in _SEQUENCES for one in (hint, *members))
+    return tuple(found) if isinstance(found, list) and is_any_sequence else found
 
 
 def _message(error: Any) -> str:

@@ -103,6 +103,8 @@ class Env(gymnasium.Env[Observation, Action]):
     longest_step_s: float = 0.0
     """Longest step in seconds under the environment's own limits. Rollouts wait at least this long before they count a
     step as hung."""
+    needs_images: bool = False
+    """True if images of the observations hold what their texts do not, so that a model that reads text cannot play."""
     takes_words: ClassVar[bool] = False
     """True if a message without a call is a valid action although there are tools, such as words to a user. Otherwise
     the turn is void."""
@@ -181,7 +183,10 @@ class Env(gymnasium.Env[Observation, Action]):
         Raises:
             EnvError: the value is no number, NaN or infinite, or there is no such role.
         """
+        given: object = value
         try:
+            if isinstance(given, str | bytes | bytearray):  # float("1") is 1.0, and float("won") fails in mid-run
+                raise TypeError
             number = float(value)
         except (TypeError, ValueError):
             raise EnvError(

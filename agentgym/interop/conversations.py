@@ -14,8 +14,9 @@ from agentgym.errors import MissingExtraError, UsageError
 from agentgym.evals.suite_runner import SUITE_FILE, load_saved
 from agentgym.interop.chat import conversation_of
 from agentgym.interop.recorded import Recorded
-from agentgym.registry import make
+from agentgym.registry import id_of, make
 from agentgym.report.run_folder import RunFolder
+from agentgym.rollout.run_kind import saved_envs
 from agentgym.types import ToolSpec, Trajectory
 
 
@@ -63,7 +64,7 @@ def _tools(run: RunFolder, env_ids: set[str]) -> dict[str, tuple[ToolSpec, ...]]
     """Return the tools of environments from new instances, since records do not hold them."""
     require_trust(run.path)
     found: dict[str, tuple[ToolSpec, ...]] = {}
-    for env in _envs(run):
+    for env in _envs(run, env_ids):
         found[env.env_id] = env.tools
         env.close()
     for env_id in sorted(env_ids - set(found)):
@@ -73,21 +74,23 @@ def _tools(run: RunFolder, env_ids: set[str]) -> dict[str, tuple[ToolSpec, ...]]
     return found
 
 
-def _envs(run: RunFolder) -> Iterator[Env]:
-    """Yield new environments of a run; of suites one for each part."""
+def _envs(run: RunFolder, env_ids: set[str]) -> Iterator[Env]:
+    """Yield new environments of a run; of suites one for each part, of a mixture those that episodes are of."""
     for file in sorted(run.path.glob(f"**/{SUITE_FILE}")):
         for part in load_saved(file.parent).suite.parts:
             yield part.make_env()
     for reference, kwargs in _named(run.config):
-        yield make(reference, **kwargs)
+        if run.kind == "evaluation" or id_of(reference, kwargs) in env_ids:
+            yield make(reference, **kwargs)
 
 
 def _named(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    evaluated, trained = config.get("eval") or {}, config.get("env") or {}
+    evaluated = config.get("eval") or {}
     if "env" in evaluated:
         yield evaluated["env"], dict(evaluated.get("kwargs") or {})
-    if trained.get("id"):
-        yield trained["id"], dict(trained.get("kwargs") or {})
+    for env in saved_envs(config):
+        if env["id"]:
+            yield env["id"], dict(env["kwargs"])
 
 
 def _write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:

@@ -26,7 +26,7 @@ from agentgym.types import ToolCall
 from agentgym.web_guard import Access, WebGuard
 
 
-class Said(OpenEnvObservation):  # type: ignore[misc]
+class FirstObservation(OpenEnvObservation):  # type: ignore[misc]
     """The first observation of an episode."""
 
     text: str
@@ -53,12 +53,14 @@ class OpenEnvEnvironment(Environment):  # type: ignore[misc]
         self._env = env
         self._episode_id: str | None = None
 
-    def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Said:
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> FirstObservation:
         """Begin an episode. ``task`` and ``split`` choose the task; without them the seed draws one."""
         said, _ = self._env.reset(seed=seed, options=options)
         return self._begun(said, episode_id)
 
-    async def reset_async(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Said:
+    async def reset_async(
+        self, seed: int | None = None, episode_id: str | None = None, **options: Any
+    ) -> FirstObservation:
         """Begin an episode, as :meth:`reset` does."""
         said, _ = await self._env.areset(seed=seed, options=options)
         return self._begun(said, episode_id)
@@ -93,9 +95,9 @@ class OpenEnvEnvironment(Environment):  # type: ignore[misc]
         """Close the environment."""
         self._env.close()
 
-    def _begun(self, said: Any, episode_id: str | None) -> Said:
+    def _begun(self, said: Any, episode_id: str | None) -> FirstObservation:
         self._episode_id = episode_id
-        return Said(text="\n\n".join(message.text for message in said), task_id=self._env.task.id)
+        return FirstObservation(text="\n\n".join(message.text for message in said), task_id=self._env.task.id)
 
     def _listed(self) -> ListToolsObservation:
         specs = self._env.tools

@@ -74,7 +74,7 @@ class Loaded:
         arguments: Sequence[str] = (),
         *,
         listens: bool = False,
-    ) -> Job:
+    ) -> ForkedProcess:
         """Start a job: call a function of the program in a folder, which gets the output as ``log.txt``.
 
         Args:
@@ -92,7 +92,7 @@ class Loaded:
             assert self._control is not None
             with suppress(OSError):  # it does not start; the job's socket says so
                 socket.send_fds(self._control, [json.dumps(message).encode()], [its.fileno()])
-        return Job(mine)
+        return ForkedProcess(mine)
 
     def said(self) -> str:
         """Return the end of the process's output."""
@@ -108,7 +108,7 @@ class Loaded:
         self._end = weakref.finalize(self, _end, self._control, self._process, self._folder)
 
 
-class Job:
+class ForkedProcess:
     """A forked process.
 
     Args:

@@ -173,15 +173,22 @@ class Channel:
         # Requests sent on an earlier connection may be lost; the server recognises those that it has executed.
         self._outgoing = [sent for sent, reply in self._waiting.values() if not reply.done()]
         self._has_outgoing.set()
-        tasks = [asyncio.create_task(work) for work in (self._send(connection), self._beat())]
+        jobs = (self._receive(connection), self._send(connection), self._beat())
+        tasks = [asyncio.create_task(work) for work in jobs]
         try:
-            async for frame in connection:
-                self._heard_at, self.dead_until = time.monotonic(), 0.0
-                for reply in wire.decode(frame):
-                    self._settle(reply)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:  # whichever fails: without it, requests would wait for ever
+                task.result()
         finally:
             for task in tasks:
                 task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _receive(self, connection: ClientConnection) -> None:
+        async for frame in connection:
+            self._heard_at, self.dead_until = time.monotonic(), 0.0
+            for reply in wire.decode(frame):
+                self._settle(reply)
 
     async def _send(self, connection: ClientConnection) -> None:
         """Send all requests since the last frame as one frame."""

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from agentgym.env.arguments import plain_arguments
 from agentgym.env.env import Env, Snapshot
 from agentgym.env.tasks import LazyTasks
 from agentgym.errors import EnvError, UsageError
@@ -44,7 +45,7 @@ class RemoteEnv(Env):
 
     def __init__(self, env: str, *, url: str, token_file: str = "", **kwargs: Any) -> None:
         self._render = kwargs.pop("render_mode", None)
-        self._env, self._kwargs = env, kwargs
+        self._env, self._kwargs = env, plain_arguments(env, kwargs)
         self._servers = Servers(url, token_file)
         self._facts = self._describe()
         self._tools = self._facts.tools

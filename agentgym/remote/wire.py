@@ -16,6 +16,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from agentgym import errors
 from agentgym.canonical import canonical
+from agentgym.env.arguments import ArgumentTypeError
 from agentgym.errors import AgentGymError, EnvError, InfrastructureError, ToolError, UsageError
 from agentgym.types import Message, Observation, RewardPart, Task, ToolSpec
 
@@ -230,7 +231,9 @@ class ForbiddenError(UsageError):
     """The token is missing, wrong, or of the wrong kind."""
 
 
-_OWN: Final = {kind.__name__: kind for kind in (NoSessionError, NoStateError, TooLargeError, ForbiddenError)}
+_OWN: Final = {
+    kind.__name__: kind for kind in (ArgumentTypeError, NoSessionError, NoStateError, TooLargeError, ForbiddenError)
+}
 
 
 def error_as_json(error: BaseException) -> dict[str, Any]:

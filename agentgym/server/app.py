@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hmac
 import importlib.util
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Annotated, Any, Final
@@ -27,6 +28,7 @@ from agentgym.server.sessions import Sessions
 from agentgym.tools.retrieval.body_limits import BodyLimits
 
 Answer = Callable[..., Awaitable[Response]]
+_log: Final = logging.getLogger("uvicorn.error")
 REAP_EVERY_S: Final = 1.0
 MAX_UNSENT_BYTES: Final = 4 * wire.MAX_FRAME_BYTES
 """Most bytes of replies that wait for a client. Further requests of its connection are read later."""
@@ -160,7 +162,11 @@ def _lifespan(sessions: Sessions) -> Any:
 async def _reap(sessions: Sessions) -> None:
     while True:
         await asyncio.sleep(min(REAP_EVERY_S, sessions.limits.idle_timeout_s / 4))
-        await sessions.reap()
+        try:
+            await sessions.reap()
+        except Exception:  # the next sweep may do better; without sweeps the server would fill up
+            sessions.counts["errors"] += 1
+            _log.exception("idle sessions could not be closed")
 
 
 def _is_token(token: str, authorization: str) -> bool:

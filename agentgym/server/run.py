@@ -41,11 +41,13 @@ class DrainingServer(uvicorn.Server):
 
     async def _wait_for_sessions(self) -> None:
         until = time.monotonic() + self._drain_s
-        if count := len(self._sessions):
-            self._say(f"ends when its sessions ({count}) are closed, or in {self._drain_s:g} s; Ctrl-C ends it now")
-        while len(self._sessions) and time.monotonic() < until:
-            await asyncio.sleep(0.05)
-        self.should_exit = True
+        try:
+            if count := len(self._sessions):
+                self._say(f"ends when its sessions ({count}) are closed, or in {self._drain_s:g} s; Ctrl-C ends it now")
+            while len(self._sessions) and time.monotonic() < until:
+                await asyncio.sleep(0.05)
+        finally:  # also if nobody reads what it says
+            self.should_exit = True
 
 
 def serve(

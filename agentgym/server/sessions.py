@@ -263,7 +263,7 @@ class Sessions:
         idle = [one for one in self._by_id.values() if one.last_seen < oldest and not one.is_busy]
         for session in idle:
             await self.close(session)
-        self.counts["reaped"] += len(idle)
+            self.counts["reaped"] += 1
         return len(idle)
 
     async def close_all(self) -> None:

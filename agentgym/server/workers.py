@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
-from agentgym.errors import EnvError, EnvTimeoutError
+from agentgym.errors import EnvError, EnvTimeoutError, error_text
 from agentgym.remote import wire
 from agentgym.remote.wire import Step, View
 from agentgym.server.frames import read_frame, write_frame
@@ -45,6 +45,7 @@ class Worker:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._receiver: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._failure = ""
 
     @classmethod
     async def start(cls, names: Sequence[str], limits: ServerLimits) -> Worker:
@@ -124,7 +125,10 @@ class Worker:
     async def _receive(self, reader: asyncio.StreamReader) -> None:
         try:
             await self._settle_all(reader)
-        finally:  # also after a reply that cannot be read: nobody may be left waiting
+        except Exception as error:  # nobody may be left waiting, nor for a later request
+            self._failure = f"its answers cannot be read: {error_text(error):.200}"
+            self._process.kill()
+        finally:
             self.is_retired = True
             with suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(self._process.wait, 1.0)
@@ -146,7 +150,9 @@ class Worker:
                 reply.set_result(sent["ok"])
 
     def _ended(self) -> EnvError:
-        return EnvError(f"a process of the server, in which the environment ran, ended: {_how(self._process)}")
+        return EnvError(
+            f"a process of the server, in which the environment ran, ended: {self._failure or _how(self._process)}"
+        )
 
 
 class WorkerSession(EnvSession):

@@ -175,6 +175,8 @@ class Segment:
     """Name of the sub-agent that the context belongs to; empty for the main agent."""
     invocation: int = -1
     """Number of the sub-agent call in the episode, from 0; -1 for the main agent."""
+    role: str = ""
+    """Role whose model sampled the turns (:mod:`agentgym.rollout.roles`); empty for the policy."""
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -221,6 +223,9 @@ class Trajectory:
     segments: tuple[Segment, ...]
     seed: int
     """Seed of the policy's sampling in this episode. (The task fixes the start state.)"""
+    frozen_segments: tuple[Segment, ...] = ()
+    """Context windows of sub-agents and of other players that roles without training played. Credit, training and
+    counts of tokens do not read them."""
     task_type: str = ""
     """Kind of the task as the environment reports it; empty if its tasks have no kinds."""
     observation: Observation = ()

@@ -40,6 +40,7 @@ def parts(config: TrainConfig) -> TrainConfig:
     return replace(
         config,
         env=replace(config.env, id=f"{WORLD}:Hostile-v0"),
+        engine=replace(config.engine, batch_invariant=True),  # the same episodes whatever else the machine does
         model=replace(config.model, max_context_tokens=320, num_text_episodes=60),
         groups_per_step=10,
         group=GroupConfig(

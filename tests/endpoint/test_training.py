@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from testkit.counting_runs import config, weights
 
-from agentgym.api.policies import SamplingPlan, check_policy
+from agentgym.api.policies import check_policy
 from agentgym.errors import ConfigError, UsageError
+from agentgym.evals.config import EvalConfig
 from agentgym.rollout.record import read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.planning.dry_run import dry_run
@@ -72,7 +73,7 @@ def test_an_agent_that_is_not_installed_is_refused_before_the_warm_start(
     assert any(lacks in line for line in dry_run(made).downloads)
     with pytest.raises(UsageError, match=r"harness\.python='no-such-python' is no program"):
         train(apply_overrides(made, ("harness.options.python=no-such-python",)), tmp_path / "run")
-    plan = SamplingPlan(harness={"name": name, "python": str(python)})
+    plan = EvalConfig(harness={"name": name, "python": str(python)})
     with pytest.raises(UsageError, match=re.escape(lacks)):
         check_policy("smollm2", plan)
 

@@ -10,7 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
+from testkit.local_servers import FOREIGN
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 import agentgym
 from agentgym.errors import EnvError, UsageError
@@ -94,6 +98,22 @@ def test_its_own_client_plays_an_episode_of_ours() -> None:
             observation, reward, done, *_ = local.step(action)
             assert (result.observation.result, result.reward, result.done) == (observation[0].text, reward, done)
         assert reward == 1.0
+
+
+def test_other_sites_play_nothing() -> None:
+    with ours_served("agentgym/GuessNumber-v0") as (url, _):
+        socket = url.replace("http", "ws") + "/ws"
+        for name in FOREIGN:
+            for path in ("/health", "/state", "/schema", "/openapi.json", "/docs"):
+                assert httpx.get(url + path, headers=name, timeout=60).status_code == 403, (path, name)
+            for path in ("/reset", "/step"):
+                assert httpx.post(url + path, json={}, headers=name, timeout=60).status_code == 403, (path, name)
+            with pytest.raises(InvalidStatus, match="403"):
+                connect(socket, additional_headers=name, proxy=None, open_timeout=60)
+        form = {"Content-Type": "text/plain"}
+        assert httpx.post(f"{url}/reset", content="{}", headers=form, timeout=60).status_code == 415
+        with connect(socket, proxy=None, open_timeout=60):
+            assert httpx.get(f"{url}/health", timeout=60).status_code == 200
 
 
 def test_our_adapter_plays_ours_as_if_it_were_here() -> None:

@@ -10,12 +10,18 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+import uvicorn
 from testkit.env_servers import EnvServer, env_server
 
 import agentgym
 from agentgym.errors import EnvError, UsageError
 from agentgym.remote import channel as channel_module
 from agentgym.remote import wire
+from agentgym.server.app import make_app
+from agentgym.server.limits import ServerLimits
+from agentgym.server.run import DrainingServer
+from agentgym.server.sessions import Sessions
+from agentgym.server.workers import Worker
 from agentgym.types import ToolCall
 
 MAZE = "agentgym/Maze-v0"
@@ -176,3 +182,70 @@ def test_a_reply_that_cannot_be_read_leaves_nobody_waiting(slow: EnvServer, monk
     monkeypatch.setattr(wire, "decode", unreadable)
     with pytest.raises(EnvError, match="failed: UsageError: no JSON"):
         env.reset()
+
+
+def test_a_request_that_cannot_be_sent_leaves_nobody_waiting(slow: EnvServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection itself goes on, so only the task that sends knows."""
+
+    def unsent(frames: object) -> None:
+        raise MemoryError("no room for a frame")
+
+    env = agentgym.make("Slow-v0", url=slow.url)
+    monkeypatch.setattr(wire, "joined_frames", unsent)
+    with pytest.raises(EnvError, match="failed: MemoryError: no room for a frame"):
+        env.reset()
+
+
+def test_a_worker_whose_answers_cannot_be_read_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(frame: object) -> None:
+        raise UsageError("no JSON")
+
+    async def main() -> None:
+        worker = await Worker.start([MAZE], ServerLimits())
+        monkeypatch.setattr("agentgym.server.workers.wire.decode", unreadable)
+        for _ in range(2):
+            with pytest.raises(EnvError, match="ended: its answers cannot be read: UsageError: no JSON"):
+                await worker.ask(60.0, op="describe", env=MAZE, kwargs={})
+        assert worker.is_retired
+        await worker.begin_to_close()  # raises nothing
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_sweep_that_fails_is_told_and_the_next_one_is_made(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("agentgym.server.app.REAP_EVERY_S", 0.0)
+    sessions, swept = Sessions([MAZE], ServerLimits()), asyncio.Event()
+
+    async def reap() -> int:
+        if sessions.counts["errors"]:
+            swept.set()
+            return 0
+        raise OSError("too many open files")
+
+    async def main() -> None:
+        app = make_app(sessions, "")
+        async with app.router.lifespan_context(app):
+            await swept.wait()
+
+    monkeypatch.setattr(sessions, "reap", reap)
+    with caplog.at_level("ERROR"):
+        asyncio.run(asyncio.wait_for(main(), 30))
+    assert "idle sessions could not be closed" in caplog.text and "too many open files" in caplog.text
+
+
+def test_a_server_ends_although_nobody_reads_what_it_says() -> None:
+    def closed(text: str) -> None:
+        raise BrokenPipeError(text)
+
+    async def main() -> None:
+        sessions = Sessions([MAZE], ServerLimits())
+        await sessions.ask({"op": "open", "env": MAZE, "kwargs": {}})
+        server = DrainingServer(uvicorn.Config("nothing"), sessions, 60.0, closed)
+        server.handle_exit(signal.SIGTERM, None)
+        while not server.should_exit:
+            await asyncio.sleep(0)
+        await sessions.close_all()
+
+    asyncio.run(asyncio.wait_for(main(), 30))

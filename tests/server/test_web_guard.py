@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from testkit.env_servers import EnvServer, env_server
-from testkit.local_servers import Reply, serving
+from testkit.local_servers import FOREIGN, Reply, serving
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
@@ -238,6 +238,89 @@ def test_the_policys_endpoint_refuses_other_sites() -> None:
             await gateway.close()
 
     assert asyncio.run(ask()) == [200, 403, 403, 200]
+
+
+def test_an_agents_way_out_of_its_sandbox_is_no_way_in(tmp_path: Path) -> None:
+    """A sandbox without a network of its own forwards a port of this machine to the endpoint's Unix socket."""
+    import asyncio
+
+    from agentgym.endpoint.drivers import in_sandbox
+    from agentgym.ports import free_port
+
+    async def ask() -> list[int]:
+        gateway, port = Gateway(), free_port()
+        await gateway.start(has_socket=True)
+        forwarding = asyncio.create_task(
+            in_sandbox.main(gateway.socket_path, port, f"until [ -e {tmp_path}/end ]; do sleep 0.1; done")
+        )
+        url = f"http://127.0.0.1:{port}/v1/models"
+        try:
+            async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(retries=5), trust_env=False) as client:
+                return [(await client.get(url, headers=one, timeout=60)).status_code for one in ({}, *FOREIGN)]
+        finally:
+            (tmp_path / "end").touch()
+            await forwarding
+            await gateway.close()
+
+    assert asyncio.run(ask()) == [200] + [403] * len(FOREIGN)
+
+
+def test_appworlds_server_refuses_other_sites(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its app runs code; here another app takes its place, since AppWorld needs a Python of its own."""
+    import socket
+    from types import SimpleNamespace
+
+    import uvicorn
+    from fastapi import FastAPI
+
+    from agentgym import web_guard
+    from agentgym.envs.appworld import program
+
+    app, ran = FastAPI(), []
+    app.post("/execute")(lambda: ran.append(1))
+    monkeypatch.setitem(sys.modules, "appworld.serve.environment", SimpleNamespace(app=app))
+    servers: list[uvicorn.Server] = []
+    make = uvicorn.Server
+
+    def made(config: uvicorn.Config) -> uvicorn.Server:
+        servers.append(make(config))
+        return servers[0]
+
+    monkeypatch.setattr(uvicorn, "Server", made)
+    listening = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/execute"
+    thread = threading.Thread(target=program.serve, args=(listening, web_guard.__file__), daemon=True)
+    thread.start()
+    try:
+        for foreign in FOREIGN:
+            assert httpx.post(url, json={}, headers=foreign, timeout=60).status_code == 403
+        assert httpx.post(url, content="{}", headers={"Content-Type": "text/plain"}, timeout=60).status_code == 415
+        assert not ran and httpx.post(url, json={}, timeout=60).status_code == 200 and ran
+    finally:
+        servers[0].should_exit = True
+        thread.join()
+
+
+def test_the_browsers_proxy_refuses_other_sites() -> None:
+    import asyncio
+
+    from agentgym.envs.gui.network import EpisodeNetwork
+
+    async def ask() -> tuple[list[int], list[str]]:
+        network = EpisodeNetwork()
+        await network.start()
+        try:
+            async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+                named: tuple[dict[str, str], ...] = ({}, {"Host": "shop.localhost"}, *FOREIGN)
+                said = [(await client.get(f"{network.url}/cart", headers=one)).status_code for one in named]
+                said.append(
+                    (await client.post(f"{network.url}/cart", headers=FOREIGN[0], content="x" * 99)).status_code
+                )
+            return said, network.refused
+        finally:
+            await network.close()
+
+    assert asyncio.run(ask()) == ([403] * (3 + len(FOREIGN)), []), "the agent is told of its own requests alone"
 
 
 def test_the_guest_book_refuses_other_sites(tmp_path: Path) -> None:

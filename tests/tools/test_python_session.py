@@ -98,6 +98,25 @@ KEPT = {
         "root.marker",
         "5",
     ),
+    "an attribute that setattr sets": (["import math", "setattr(math, 'tau', 3)"], "math.tau", "3"),
+    "an attribute of the module just imported": (["import math; setattr(math, 'ta' + 'u', 3)"], "math.tau", "3"),
+    "an attribute that a function sets": (
+        ["import math as m\ndef change(): m.tau = 3", "change()", "x = 1"],
+        "m.tau",
+        "3",
+    ),
+    "an attribute that a function sets by setattr": (
+        ["import os\ndef change(module, name): setattr(module, name, 3)", "change(os.path, 'sepal')", "x = 1"],
+        "os.path.sepal",
+        "3",
+    ),
+    "an object's attribute that a function sets": (
+        ["from logging import root\ndef mark(): root.marker = 4", "mark()"],
+        "root.marker",
+        "4",
+    ),
+    "an entry of vars": (["import math\nvars(math).update(tau=3)"], "math.tau", "3"),
+    "an attribute that a loop sets": (["import math\nfor n in ('tau', 'pi'): setattr(math, n, 3)"], "math.pi", "3"),
     "variables of the environment": (["import os\nos.environ['MODE'] = 'x'"], "os.environ['MODE']", "'x'"),
     "a default that is a variable": (["n = [4]\ndef f(x=n[0]): return x", "n = [5]\nh = [f]"], "h[0]()", "4"),
     "an error after a change": (["t = 1", "t = 2\n1 / 0"], "t", "2"),
@@ -120,6 +139,19 @@ LOST = {
     "an open file": ("f = open('/dev/null'); _g = open('/dev/null')", "[not kept for the next call: _g, f]"),
     "a generator": ("g = (k for k in 'abc')", "[not kept for the next call: g]"),
     "a patched module": ("import math\nmath.f = (k for k in 'ab')", "[not kept for the next call: math.f]"),
+    "an unreachable module's attribute": (
+        "import sys\ndef change(): setattr(sys.modules['posixpath'], 'sepal', 3)\nchange()",
+        "[not kept for the next call: posixpath.sepal]",
+    ),
+    "a deleted attribute": ("import math\ndelattr(math, 'tau')", "[not kept for the next call: math.tau]"),
+    "a function that setattr sets": (
+        "import math\nsetattr(math, 'f', lambda: 1)",
+        "[not kept for the next call: math.f]",
+    ),
+    "an item that a function sets": (
+        "import mimetypes\ndef change(): mimetypes.types_map['.x'] = 'a/b'\nchange()",
+        "[not kept for the next call: mimetypes.types_map]",
+    ),
     "an item of a module": (
         "import mimetypes\nmimetypes.types_map['.x'] = 'a/b'",
         "[not kept for the next call: mimetypes.types_map]",
@@ -150,6 +182,32 @@ def test_a_value_that_cannot_be_read_any_more_is_named(tools: PythonTool) -> Non
     assert said.startswith("41\n[stderr]\n[lost since the last call: s (ModuleNotFoundError")
     assert "lost since the last call: shapes" in said
     assert tools.python("total") == "41"
+
+
+def test_what_a_module_of_the_workspace_changes_is_named(tools: PythonTool) -> None:
+    tools.sandbox.reset()
+    tools.sandbox.write(
+        "bank.py", "count = 0\nlog = []\ndef pay():\n    global count\n    count += 1\n    log.append(count)\n"
+    )
+    said = tools.python("import sys; sys.path.insert(0, '.')\nimport bank\nbank.pay()")
+    assert said.endswith("[not kept for the next call: bank.count, bank.log]")
+    said = tools.python("import sys; sys.path.insert(0, '.')\nimport bank\nbank.count")
+    assert said == "0"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import tempfile, random, re\nrandom.seed(3); re.sub('a', 'b', tempfile.gettempdir())",
+        "import tempfile\nclass A: pass\nsetattr(A, 'tempdir_', 1); tempfile.gettempdir()",
+        "import logging, warnings, decimal\nwarnings.simplefilter('ignore'); logging.getLogger('x')",
+        "import math\ndef change(): math.tau = 3\nx = 1",
+        "import sys, io\ndef say():\n    old = sys.stdout\n    sys.stdout = io.StringIO()\n    sys.stdout = old\nsay()",
+    ],
+)
+def test_what_libraries_change_for_themselves_is_not_named(tools: PythonTool, code: str) -> None:
+    tools.sandbox.reset()
+    assert "not kept" not in tools.python(code) + tools.python("x = 1")
 
 
 def test_lines_of_a_traceback_are_pythons(tools: PythonTool) -> None:

@@ -15,6 +15,7 @@ import sys
 import traceback
 import types
 
+from agentgym.tools.inside.changes import Changes, path_of, run_nodes
 from agentgym.tools.inside.session import OWN, Settings, load, save, value_of
 
 _SEEDING = {"seed", "setstate", "set_state"}
@@ -35,19 +36,23 @@ def run_cell(code: str, session_file: str) -> int:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         traceback.print_exception(type(error), error, None)
         return 1
-    exit_code = _run(tree, main)
+    changes = Changes(tree, main, definitions, os.path.dirname(path)) if path else None
+    exit_code = _run(tree, main, changes)
     sys.stdout.flush()
-    if path:
+    if changes is not None:
         _note_definitions(tree, code, main, definitions)
-        whole, items = _changed_attributes(tree, main, definitions)
-        save(path, main, definitions, at_start, changed | whole, seeded | _seeded(tree, main), sorted(items))
+        kept, lost = changes.found(definitions)
+        save(path, main, definitions, at_start, changed | kept, seeded | _seeded(tree, main), sorted(lost))
     return exit_code
 
 
-def _run(tree: ast.Module, main: dict[str, object]) -> int:
+def _run(tree: ast.Module, main: dict[str, object], changes: Changes | None) -> int:
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     try:
-        exec(compile(tree, "<cell>", "exec"), main)
+        for part in [compile(ast.Module(part, []), "<cell>", "exec") for part in _parts(tree.body)]:
+            exec(part, main)
+            if changes is not None:
+                changes.look()
         if isinstance(last, ast.Expr):
             value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), main)
             if value is not None:
@@ -66,6 +71,12 @@ def _run(tree: ast.Module, main: dict[str, object]) -> int:
         if last is not None:
             tree.body.append(last)
     return 0
+
+
+def _parts(body: list[ast.stmt]) -> list[list[ast.stmt]]:
+    """Split statements after each import, so that what it has imported is known before the next statement."""
+    ends = [place + 1 for place, node in enumerate(body) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return [body[start:end] for start, end in zip([0, *ends], [*ends, len(body)], strict=True)]
 
 
 def _note_definitions(tree: ast.Module, code: str, main: dict[str, object], definitions: dict[str, str]) -> None:
@@ -138,29 +149,11 @@ def _is_foreign(main: dict[str, object], name: str) -> bool:
     return name in main and not isinstance(main[name], (list, dict, set, bytearray))
 
 
-def _changed_attributes(
-    tree: ast.Module, main: dict[str, object], definitions: dict[str, str]
-) -> tuple[set[str], set[str]]:
-    """Return the attributes of imported modules and objects that a cell has set, such as ``mpmath.mp.dps``, and those
-    of which it has set an item, such as ``pyplot.rcParams``.
-    """
-    whole, items = set[str](), set[str]()
-    for node in _run_nodes(tree):
-        is_item = isinstance(node, ast.Subscript)
-        if not isinstance(node, (ast.Attribute, ast.Subscript)) or isinstance(node.ctx, ast.Load):
-            continue
-        path = _path_of(node.value if isinstance(node, ast.Subscript) else node)
-        is_imported = definitions.get(path.partition(".")[0], "").startswith(("import ", "from "))
-        if is_imported and value_of(path, main) not in (None, os.environ):
-            (items if is_item else whole).add(path)
-    return whole, items - whole
-
-
 def _seeded(tree: ast.Module, main: dict[str, object]) -> set[str]:
     """Return the modules whose global random numbers a cell has seeded, directly or by a function of the session."""
     found = set()
-    for node in _run_nodes(tree):
-        called = value_of(_path_of(node.func), main) if isinstance(node, ast.Call) else None
+    for node in run_nodes(tree):
+        called = value_of(path_of(node.func), main) if isinstance(node, ast.Call) else None
         names = {getattr(called, "__name__", "")}
         if isinstance(called, types.FunctionType):
             names |= set(called.__code__.co_names)
@@ -171,24 +164,4 @@ def _seeded(tree: ast.Module, main: dict[str, object]) -> set[str]:
                 for name in names & _SEEDING & {*there}
             ):
                 found.add(module)
-    return found
-
-
-def _path_of(node: ast.AST) -> str:
-    """Return ``a.b.c`` for a name or a chain of attributes, else an empty text."""
-    if isinstance(node, ast.Name):
-        return node.id
-    before = _path_of(node.value) if isinstance(node, ast.Attribute) else ""
-    return f"{before}.{node.attr}" if before and isinstance(node, ast.Attribute) else ""
-
-
-def _run_nodes(tree: ast.Module) -> list[ast.AST]:
-    """Return the nodes of a cell but for the bodies of functions, which run when they are called."""
-    found: list[ast.AST] = []
-    waiting: list[ast.AST] = [*tree.body]
-    while waiting:
-        node = waiting.pop()
-        found.append(node)
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            waiting += ast.iter_child_nodes(node)
     return found

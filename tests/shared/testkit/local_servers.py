@@ -11,6 +11,15 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+FOREIGN = (
+    {"Host": "evil.example"},
+    {"Origin": "http://evil.example"},
+    {"Origin": "null"},
+    {"Host": "evil.example", "Origin": "http://evil.example"},
+    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+)
+"""Headers of requests that a page of another site makes, also under a name of its own that leads to this machine."""
+
 
 @dataclass
 class Reply:

@@ -54,16 +54,13 @@ class Mortal(Counting):
 
 
 def _an_engine() -> int:
-    """Return a Ray engine process of this cluster."""
+    """Return a Ray engine process of this cluster, whose processes write their logs into one folder."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            name, parent = (
-                (folder / "cmdline").read_bytes(),
-                (folder / "stat").read_text().rpartition(")")[2].split()[1],
-            )
+            name, logs = (folder / "cmdline").read_bytes(), (folder / "fd" / "1").readlink().parent
         except OSError:
             continue
-        if name.startswith(b"ray::EngineActor") and int(parent) == os.getppid():
+        if name.startswith(b"ray::EngineActor") and logs == Path("/proc/self/fd/1").readlink().parent:
             return int(folder.name)
     raise RuntimeError("there is no engine")
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
 import torch
 
 from agentgym.trainers.config.train import CriticConfig
 from agentgym.trainers.critics.critic import ValueNetwork
+from agentgym.trainers.data.batch import build_batches
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.distributed.ranks import join_ranks
 from agentgym.trainers.distributed.sharding import shard_from_first, whole
 from agentgym.trainers.models.config import LoraSettings
 from agentgym.trainers.models.model import add_lora
 from agentgym.trainers.models.quantized import kept_state
 from agentgym.trainers.models.reading import senses_of
-from agentgym.trainers.scoring.hidden import ReadRow
 from testkit.architecture_steps import trained
 from testkit.architectures import WITH_VISION, linear_layers, model_of, seeing_model
 
@@ -50,10 +52,8 @@ def main(kinds: list[str]) -> None:
             assert expected.keys() == found.keys(), kind
             for name, tensor in expected.items():
                 torch.testing.assert_close(found[name], tensor, atol=1e-5, rtol=1e-4, msg=f"{kind} {name}")
-            values = [
-                ValueNetwork(model, CriticConfig(trunk="copy"), 1, seed=0)([ReadRow((5, 6, 7), (1, 2))])
-                for model in (alone, sharded)
-            ]
+            (batch,) = build_batches([Row(token_ids=(5, 6, 7), positions=np.array([2, 3]))])
+            values = [ValueNetwork(model, CriticConfig(trunk="copy"), 1, seed=0)(batch) for model in (alone, sharded)]
             assert values[0].shape == values[1].shape == (2, 1)
         print(f"{kind} the same", flush=True)
     ranks.leave()

@@ -50,7 +50,7 @@ def main(run_dir: Path, out: Path, how: str) -> None:
             update_policy(model, optimizer, made_verdicts(step), loss, temperature=1.0, max_grad_norm=1.0)
         state.num_trajectories = 18
     else:
-        restore_state(state, found, ranks, lambda: model)
+        restore_state(state, found, ranks)
     state.step += 1
     held: dict[str, Any] = {"model": whole(model.state_dict()), "optimizer": whole(optimizer.state_dict())}
     held = copy.deepcopy(held)  # one rank's are the tensors themselves

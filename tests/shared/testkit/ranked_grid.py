@@ -11,8 +11,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks
 from agentgym.trainers.distributed.reference import EarlierAdapters, Reference
 from agentgym.trainers.distributed.sharding import shard, sharded_copy, whole
@@ -21,13 +23,16 @@ from agentgym.trainers.losses.options import KlOptions
 from agentgym.trainers.models.config import LoraSettings
 from agentgym.trainers.models.model import add_lora, frozen_copy, never_trained
 from agentgym.trainers.phases.update import update_policy
-from agentgym.trainers.scoring.tokens import ScoreRequest, score
+from agentgym.trainers.scoring.tokens import score
 from agentgym.trainers.types import CausalLM
 from testkit.ranked_update import made_verdicts, small_model
 
 GRID = tuple(product((False, True), (False, True), ("float32", "bfloat16"), ("rows", "prefix", "packed")))
 """Combinations of KL penalty, LoRA, precision and layout."""
-QUESTIONS = [ScoreRequest.about((5, 6, 7, 8, 9), (2, 4)), ScoreRequest.about((1, 2, 3), (1,))]
+QUESTIONS = [
+    Row(token_ids=(5, 6, 7, 8, 9), positions=np.array([2, 4])),
+    Row(token_ids=(1, 2, 3), positions=np.array([1])),
+]
 
 
 def trained(ranks: Ranks, has_kl: bool, has_lora: bool, precision: Any, layout: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from agentgym.rollout.record import GroupRecord
 from agentgym.rollout.token_scores import TurnScores
 from agentgym.trainers.data.outline import outlined
 from agentgym.trainers.data.samples import FilteredGroup
-from agentgym.trainers.data.spread import StepRows
+from agentgym.trainers.data.spread import RankRows
 from agentgym.trainers.distributed.config import RanksConfig
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
@@ -99,14 +99,14 @@ def spread(verdicts: Sequence[FilteredGroup], ranks: Ranks) -> list[FilteredGrou
 def counted_rows() -> Iterator[list[tuple[int, int]]]:
     """Yield a list that receives, for each minibatch, the numbers of rows that this rank received and of all rows."""
     counts: list[tuple[int, int]] = []
-    fetched = StepRows.fetched
+    fetched = RankRows.fetched
 
-    def counting(self: StepRows, ranks: Ranks, wanted: Sequence[Collection[int]]) -> Any:
+    def counting(self: RankRows, ranks: Ranks, wanted: Sequence[Collection[int]]) -> Any:
         rows = fetched(self, ranks, wanted)
         counts.append((len(rows), len({row for of_rank in wanted for row in of_rank})))
         return rows
 
-    with patch.object(StepRows, "fetched", counting):
+    with patch.object(RankRows, "fetched", counting):
         yield counts
 
 

@@ -108,3 +108,15 @@ def two_nodes(num_cpus: int, **head: Any) -> Iterator[tuple[Any, Any]]:
         yield cluster, cluster.add_node(**node)
     finally:
         cluster.shutdown()
+
+
+def warm_workers(patch: pytest.MonkeyPatch, warm_python: str) -> None:
+    """Let clusters that begin from here on fork their workers, which then need not import the trainer.
+
+    Args:
+        warm_python: the address of a :mod:`testkit.warm_python`.
+    """
+    from ray._private import ray_constants
+
+    patch.setattr(ray_constants, "SETUP_WORKER_FILENAME", str(TESTKIT / "ray_worker.py"))
+    patch.setenv("WARM_RAY_SOCKET", warm_python)

@@ -11,13 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.batch import Batch
 from agentgym.trainers.data.layout import PaddedRows
-from agentgym.trainers.data.samples import TrainingSample
+from agentgym.trainers.data.row import Row
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import FrozenTokens, update_facts
-from agentgym.trainers.losses.loss import BatchLogprobs
+from agentgym.trainers.losses.facts import BatchLogprobs, update_facts
 
 
 def sample(
@@ -28,18 +27,18 @@ def sample(
     *,
     turns: Sequence[int] | None = None,
     trajectory: int = 0,
-) -> TrainingSample:
+) -> Row:
     """Return a training row: a prompt, then sampled tokens with one advantage and one log-probability."""
-    length = num_prompt + num_sampled
-    return TrainingSample(
-        token_ids=tuple(3 + i % 7 for i in range(length)),
-        loss_mask=np.arange(length) >= num_prompt,
-        advantages=np.array([0.0] * num_prompt + [advantage] * num_sampled),
-        rollout_logprobs=np.array([0.0] * num_prompt + [logprob] * num_sampled),
-        policy_versions=np.array([-1] * num_prompt + [0] * num_sampled),
-        turns=np.array([-1] * num_prompt + (list(turns) if turns else [0] * num_sampled)),
+    return Row(
+        token_ids=tuple(3 + i % 7 for i in range(num_prompt + num_sampled)),
+        positions=num_prompt + np.arange(num_sampled),
+        columns={
+            "is_trained": np.ones(num_sampled, np.bool_),
+            "advantage": np.full(num_sampled, advantage),
+            "logprob_rollout": np.full(num_sampled, logprob),
+            "turn_index": np.array(turns or [0] * num_sampled, np.int64),
+        },
         trajectory=trajectory,
-        ordinal=0,
     )
 
 
@@ -50,23 +49,26 @@ def tokens(
     row: Sequence[int] | None = None,
     turn: Sequence[int] | None = None,
     turn_index: Sequence[int] | None = None,
-) -> TrainBatch:
+) -> Batch:
     """Return a micro-batch of tokens, by default of one row and one turn and averaged over tokens."""
     num = len(advantage)
     rows = torch.tensor([0] * num if row is None else row)
-    return TrainBatch(
+    return Batch(
         layout=PaddedRows(
             torch.zeros(0, dtype=torch.long), torch.zeros(int(rows.max()) + 1, num + 1, dtype=torch.long)
         ),
         row=rows,
         state=torch.arange(num),
         target=torch.zeros(num, dtype=torch.long),
-        advantage=torch.tensor(advantage, dtype=torch.float64),
-        rollout_logprob=torch.tensor([0.0] * num if rollout is None else rollout, dtype=torch.float64),
-        weight=torch.full((num,), 1 / num, dtype=torch.float64),
-        turn=rows if turn is None else torch.tensor(turn),
-        turn_index=torch.zeros(num, dtype=torch.long) if turn_index is None else torch.tensor(turn_index),
-        unit=rows,
+        rows=tuple(range(int(rows.max()) + 1)),
+        columns={
+            "advantage": torch.tensor(advantage, dtype=torch.float64),
+            "logprob_rollout": torch.tensor([0.0] * num if rollout is None else rollout, dtype=torch.float64),
+            "loss_weight": torch.full((num,), 1 / num, dtype=torch.float64),
+            "turn": rows if turn is None else torch.tensor(turn),
+            "turn_index": torch.zeros(num, dtype=torch.long) if turn_index is None else torch.tensor(turn_index),
+            "unit": rows,
+        },
     )
 
 
@@ -80,10 +82,10 @@ def scores(
     return BatchLogprobs(logprob=new, logprob_old=before, entropy=torch.as_tensor(entropy, dtype=torch.float64), **more)
 
 
-def frozen_tokens(logprob: Tensor, old: Tensor | None = None) -> FrozenTokens:
+def frozen_tokens(logprob: Tensor, old: Tensor | None = None) -> BatchLogprobs:
     """Return the scores of tokens before an update; by default the old policy is the current one."""
     before = logprob if old is None else old
-    return FrozenTokens(logprob=logprob, logprob_old=before, entropy=torch.zeros_like(logprob))
+    return BatchLogprobs(logprob=logprob, logprob_old=before, entropy=torch.zeros_like(logprob))
 
 
 def assert_close(values: Sequence[float] | Tensor, expected: Sequence[float], tolerance: float = 1e-5) -> None:

@@ -18,14 +18,22 @@ from typing import Any
 from transformers import AutoModelForCausalLM
 
 from agentgym.trainers.engines.facts import model_facts
+from testkit import TESTKIT
 from testkit.sampling_vllm import SamplingVllm
 
+VERSIONS = json.dumps({"vllm": "0.32.0", "torch": "2.11.0"})
 
-def write_program(path: Path) -> Path:
-    """Write the program, which ``AGENTGYM_VLLM_PYTHON`` can name, and return its path."""
-    folders = os.pathsep.join(sys.path)
+
+def write_program(path: Path, warm_python: str) -> Path:
+    """Write the program, which ``AGENTGYM_VLLM_PYTHON`` can name, and return its path.
+
+    Args:
+        warm_python: the address of a :mod:`testkit.warm_python`, from which servers fork.
+    """
+    client = f"'{sys.executable}' -S -E '{TESTKIT}/warm_python.py' run '{warm_python}'"
     path.write_text(
-        f"#!/bin/sh\nDIE='{path.parent}/die' PYTHONPATH='{folders}' exec '{sys.executable}' '{__file__}' \"$@\"\n"
+        f"#!/bin/sh\n[ \"$1\" = -c ] && echo '{VERSIONS}' && exit\n"
+        f"DIE='{path.parent}/die' PYTHONPATH='{os.pathsep.join(sys.path)}' exec {client} '{__file__}' \"$@\"\n"
     )
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
@@ -52,7 +60,4 @@ async def serve(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "-c":
-        print(json.dumps({"vllm": "0.32.0", "torch": "2.11.0"}))
-    else:
-        asyncio.run(serve(sys.argv[3:]))
+    asyncio.run(serve(sys.argv[3:]))

@@ -4,12 +4,14 @@ A command then does not pay for the import of torch and transformers, which take
 command's arguments, folder, environment and files, and ends with its exit code. It shares nothing with other commands.
 
 As a program: ``warm_python.py serve SOCKET`` serves, ``warm_python.py run SOCKET ARGUMENT...`` runs what
-``python ARGUMENT...`` would. With ``WARM_PYTHON`` in its environment, which names a program that does the same, a
-command starts its children by that program too: it is the command's ``sys.executable``.
+``python ARGUMENT...`` would. With options of Python other than ``-c``, ``-m`` and ``-u``, that is Python itself. With
+``WARM_PYTHON`` in its environment, which names a program that does the same, a command starts its children by that
+program too: it is the command's ``sys.executable``.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
@@ -66,11 +68,22 @@ class Command:
 
 def serve(address: str) -> None:
     """Import what commands need, then fork one process per request until the process ends."""
+    import torch.utils.tensorboard  # noqa: F401
     import transformers.models.qwen3.modeling_qwen3  # noqa: F401
+    from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
+    import agentgym.cli.eval
     import agentgym.cli.main
-    import agentgym.trainers.loop  # noqa: F401
+    import agentgym.cli.train
+    import agentgym.report
+    import agentgym.trainers.train  # noqa: F401
+    from agentgym.rollout import journal
 
+    # what each of them would look up once
+    get_checkpoint_conversion_mapping("qwen3")  # type: ignore[no-untyped-call]
+    journal.made_with()
+    gc.collect()
+    gc.freeze()  # so that collection in the forks does not copy what they share
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the processes that wait for commands are not waited for
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
         door.bind(address)
@@ -162,5 +175,7 @@ def _execute(arguments: list[str]) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
         serve(sys.argv[2])
+    elif sys.argv[3].startswith("-") and sys.argv[3] not in ("-c", "-m", "-u"):
+        os.execv(sys.executable, [sys.executable, *sys.argv[3:]])
     else:
         sys.exit(Command(sys.argv[2], sys.argv[3:]).wait())

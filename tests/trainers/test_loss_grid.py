@@ -24,7 +24,7 @@ from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.component import CORRECTIONS, POLICY_LOSSES, REGULARISERS, Aggregation, LossComponent
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import BatchLogprobs, update_facts
-from agentgym.trainers.losses.loss import policy_loss
+from agentgym.trainers.losses.loss import policy_loss, vocabulary_terms
 from agentgym.trainers.losses.regularisers import EntropyHistory
 
 # row, turn of the row, advantage, pi_theta / pi_old, pi_old / mu, entropy, pi_ref / pi_old
@@ -61,11 +61,17 @@ REWARD = torch.tensor([1.0, 0.8, 0.4, 0.0], dtype=torch.float64)[torch.tensor(RO
 HISTORY = EntropyHistory().after({0: 0.3, 1: 1.2}).after({0: 0.9, 1: 0.8}).after({0: 0.6, 1: 1.0})
 """Mean entropies 0.6 of first turns and 1.0 of second ones, over three steps."""
 
+LOGITS = torch.sin(torch.arange(len(ROW) * 8, dtype=torch.float64)).reshape(-1, 8)
+"""Distributions over eight tokens, given beside log-probabilities and entropies for the components that read them."""
+TOKEN = LOGITS.argmax(-1).index_fill(0, torch.tensor([0, 1, 5, 6]), 3)
+"""The likeliest tokens, but that the first two rows begin with the same two."""
+MEMORY = {"siren": {"first": 0.2}}
+"""Memory of the components that compare with earlier updates."""
 STATES = torch.tensor([SIBLINGS.get(at, -1) for at in zip(ROW, TURN, strict=True)])
 
 
 def outcome(config: LossConfig) -> Tensor:
-    """Return the step's direction: gradients by log-probabilities and entropies, times the learning rate's factor."""
+    """Return the step's direction: gradients by what the loss reads, times the learning rate's factor."""
     turns = [2 * row + turn for row, turn in zip(ROW, TURN, strict=True)]
     units = turns if config.unit == "turn" else ROW
     old = torch.full_like(RATIO, -1.0)
@@ -73,7 +79,7 @@ def outcome(config: LossConfig) -> Tensor:
         layout=PaddedRows(torch.zeros(0, dtype=torch.long), torch.zeros(4, 6, dtype=torch.long)),
         row=torch.tensor(ROW),
         state=torch.arange(len(ROW)),
-        target=torch.zeros(len(ROW), dtype=torch.long),
+        target=TOKEN,
         rows=tuple(range(4)),
         columns={
             "advantage": ADVANTAGE,
@@ -91,16 +97,25 @@ def outcome(config: LossConfig) -> Tensor:
     )
     logprob_old = batch["logprob_rollout"] if config.mode == "bypass" else old
     logprob, entropy = (old + RATIO.log()).requires_grad_(), ENTROPY.clone().requires_grad_()
-    frozen = BatchLogprobs(logprob=logprob.detach(), logprob_old=logprob_old, entropy=ENTROPY)
-    facts = update_facts([batch], [frozen], config)
-    scores = BatchLogprobs(logprob=logprob, logprob_old=logprob_old, entropy=entropy, logprob_ref=old + REFERENCE.log())
-    loss = policy_loss(scores, batch, config, facts, HISTORY).loss + 0 * entropy.sum()
-    return torch.cat(torch.autograd.grad(loss, (logprob, entropy))) * facts.lr_scale
+    logits, every = LOGITS.clone().requires_grad_(), torch.arange(len(ROW))
+    terms = {name: term(logits.log_softmax(-1), every) for name, term in vocabulary_terms(batch, config).items()}
+    of_reference = old + REFERENCE.log()
+    frozen = BatchLogprobs(
+        **{"logprob": logprob.detach(), "logprob_old": logprob_old, "entropy": ENTROPY, "logprob_ref": of_reference},
+        terms={name: term.detach() for name, term in terms.items()},
+    )
+    facts = update_facts([batch], [frozen], config, MEMORY)
+    scores = BatchLogprobs(
+        logprob=logprob, logprob_old=logprob_old, entropy=entropy, logprob_ref=of_reference, terms=terms
+    )
+    loss = policy_loss(scores, batch, config, facts, HISTORY).loss + 0 * (entropy.sum() + logits.sum())
+    of_logprob, of_entropy, of_logits = torch.autograd.grad(loss, (logprob, entropy, logits))
+    return torch.cat((of_logprob, of_entropy, of_logits.abs().sum(-1))) * facts.lr_scale
 
 
 def changed(config: LossConfig, other: LossConfig) -> list[int]:
     """Return the tokens that the two configurations train differently."""
-    difference = (outcome(config) - outcome(other)).abs().reshape(2, -1).amax(0)
+    difference = (outcome(config) - outcome(other)).abs().reshape(3, -1).amax(0)
     return (difference > 1e-7).nonzero().flatten().tolist()
 
 
@@ -321,6 +336,12 @@ OTHER: dict[str, dict[str, Any]] = {
     "dppo": {"divergence": "kl", "low": 0.5, "high": 0.9, "cap": 1.2},
     "unlikeliness": {"penalty": 1.0},
     "steer": {"mapping": "linear", "least": 0.5, "most": 1.5},
+    "hapo": {"pivot": 0.3, "clip_scale": 0.2, "advantage_scale": 0.2, "signed": False},
+    "gtpo": {"right_weight": 3.0, "most_entropy": 0.9, "entropy_penalty": 0.5, "shares_weight": False},
+    "ace": {"alpha": 3.0},
+    "arbitrary_entropy": {"target": 0.9, "hot": 1.5, "cold": 0.5, "right_above": 0.7, "most": 0.05},
+    "lp_reg": {"coef": 0.5, "noise": 0.4, "relative": False, "share": 0.5},
+    "siren": {"coef": 0.1, "top_p": 0.95, "most_tokens": 1, "quantile": 0.3},
     "token_tis": {"cap": 1.2},
     "seq_tis": {"cap": 9.0, "level": "turn"},
     "icepop": {"low": 0.1, "high": 8.0, "denominator": "kept"},
@@ -360,9 +381,15 @@ BESIDE: dict[tuple[str, str], dict[str, Any]] = {
     ("pacs", "balanced"): {"right_from": 0.3},
     **{(kind, name): {"kl": "k3"} for kind in ("disco", "drpo") for name in ("beta", "delta")},
     ("steer", "most"): {"mapping": "linear"},
+    ("lp_reg", "relative"): {"noise": 0.2},
+    **{("gtpo", name): {"most_entropy": 9.0} for name in ("right_weight", "entropy_penalty", "shares_weight")},
+    ("hapo", "clip_scale"): {"pivot": 0.0},
+    ("arbitrary_entropy", "target"): {"most": 9.0},
+    ("arbitrary_entropy", "hot"): {"target": 9.0},
 }
 """What an option needs beside it: BAPO's search, where it runs, moves the lower bound to its limit; a group with as
-many right as wrong episodes is balanced; the mean log-ratio of these tokens is no divergence."""
+many right as wrong episodes is balanced; the mean log-ratio of these tokens is no divergence; all rows are more unsure
+than GTPO trains; the entropy is far above its target, so that the policy is drawn to the cold one."""
 
 
 @pytest.mark.parametrize("kind", sorted(OPTIONS))

@@ -59,6 +59,24 @@ def top_p_entropy(log_distribution, advantage, options: TopPOptions):
     return -(kept.exp() * kept.masked_fill(~inside, 0.0)).sum(-1)
 """
 
+MEASURED = """
+import torch
+from agentgym.trainers.losses.component import policy_loss
+
+def own_and_best(log_distribution, token, advantage):
+    assert len(token) == len(log_distribution) == len(advantage)
+    return torch.stack([log_distribution.gather(-1, token[:, None])[:, 0], log_distribution.amax(-1)], -1)
+
+def before(logprob, measured):
+    assert torch.allclose(measured[:, 0], logprob) and not measured.requires_grad
+    return {"behind": measured[:, 1] - measured[:, 0]}
+
+@policy_loss("surer", paper="ours", measure=own_and_best, prepare=before, clip_low=None, clip_high=None)
+def surer(logprob, advantage, measured, behind):
+    assert torch.allclose(measured[:, 0], logprob) and measured.requires_grad and (behind >= 0).all()
+    return -advantage * (measured[:, 0] - 0.5 * measured[:, 1]) / (1 + behind), behind > 9
+"""
+
 COLUMNS = """
 import numpy as np
 from agentgym.trainers.data.columns import column
@@ -169,6 +187,47 @@ def test_the_gradient_of_a_loss_over_groups_ignores_the_split(file: Any, tmp_pat
         for room in (300, 100_000)
     ]
     assert norms[0] == pytest.approx(norms[1], rel=1e-4)
+
+
+def test_a_loss_of_the_whole_vocabulary_ignores_the_split(file: Any, tmp_path: Path) -> None:
+    kind = f"loss.kind={file(MEASURED)}:surer"
+    steps = [
+        trained(config(kind, f"loss.tokens_per_microbatch={room}"), tmp_path / str(room)) for room in (300, 100_000)
+    ]
+    assert steps[0][0]["grad_norm"] > 0 and len(steps[0]) == 2
+    for key in ("loss", "grad_norm"):
+        assert steps[0][0][key] == pytest.approx(steps[1][0][key], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("measure", "said"),
+    [
+        ("def m(log_distribution): return 1.0", "policy loss 'x'|loss x: expected a number for each token"),
+        ("def m(log_distribution): return log_distribution[0]", "expected a number for each token"),
+        ("def m(log_distribution): return 1 / 0", "loss 'x' failed: ZeroDivisionError"),
+        ("def m(log_distribution, logprob): return logprob", "loss 'x' cannot read logprob: it is computed beside"),
+        ("def m(log_distribution, unheard): return unheard", "unheard"),
+    ],
+)
+def test_a_wrong_measure_is_named_before_anything_is_played(measure: str, said: str, file: Any, tmp_path: Path) -> None:
+    text = "from agentgym.trainers.losses.component import policy_loss\n" + measure
+    path = file(
+        f"{text}\n@policy_loss('x', measure=m)\ndef x(logprob, measured): return logprob * measured, measured > 0\n"
+    )
+    with pytest.raises(ConfigError, match=said):
+        trained(config(f"loss.kind={path}:x"), tmp_path / "run")
+    assert not (tmp_path / "run" / "rollouts").exists()
+
+
+@pytest.mark.parametrize("family", ["correction", "token_mask"])
+def test_a_measure_is_for_losses_and_regularisers(family: str, file: Any) -> None:
+    path = file(
+        f"from agentgym.trainers.losses.component import {family}\ndef m(log_distribution): return 1\n"
+        f"@{family}('x', measure=m)\ndef x(advantage): return advantage\n"
+    )
+    key = {"correction": "corrections", "token_mask": "token_masks"}[family]
+    with pytest.raises(ConfigError, match="a measure is for policy losses"):
+        config(f'loss.{key}=[{{"kind": "{path}:x"}}]')
 
 
 def test_a_term_over_the_vocabulary(file: Any, tmp_path: Path) -> None:

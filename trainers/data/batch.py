@@ -56,8 +56,8 @@ class Batch:
         """
         if name in self.columns:
             return self.columns[name]
-        if name == "row":
-            return self.row
+        if name in ("row", "token"):
+            return self.row if name == "row" else self.target
         if name == "demonstrated":
             return torch.zeros_like(self.row, dtype=torch.bool)
         known = COLUMNS._all().get(name)

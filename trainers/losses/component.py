@@ -29,7 +29,7 @@ This module does not import torch: agentgym's own functions are listed by name, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from inspect import signature
 from typing import Any, Literal
 
@@ -63,8 +63,13 @@ class LossComponent(Component):
     prepare: Callable[..., Any] | str = ""
     """Function over the whole update, or its ``module:function``; empty if the component needs none."""
     phase: Literal["update", "vocabulary"] = "update"
-    """Regularisers: ``vocabulary`` if the function reads ``log_distribution``, the policy's log-probabilities of the
-    whole vocabulary, ``[n, V]`` for a few tokens at a time."""
+    """Regularisers: ``vocabulary`` if the function itself reads ``log_distribution``, the policy's log-probabilities of
+    the whole vocabulary, ``[n, V]`` for a few tokens at a time."""
+    measure: Callable[..., Any] | str = ""
+    """Policy losses and regularisers: a function of the whole vocabulary, or its ``module:function``. It takes
+    ``log_distribution``, for a few tokens at a time, and columns, and returns a number for each token ``[n]``, or
+    several ``[n, k]``. The component and its ``prepare`` read them as ``measured``: with gradient, and before the
+    update."""
     effect: Literal["keep", "leave_out", "penalise"] = "keep"
     """Token masks: what happens to the tokens that the function marks. ``keep``: only these train, and the loss
     averages over them. ``leave_out``: they do not train, and denominators stay. ``penalise``: ``coef`` times
@@ -104,7 +109,13 @@ class LossComponent(Component):
     @property
     def further(self) -> tuple[str, ...]:
         """Names that a function of this family may take in addition to columns and to the values of its ``prepare``."""
-        return (*OF_UPDATE[self.family], *(("log_distribution",) if self.phase == "vocabulary" else ()))
+        measured = ("measured",) if self.measure else ()
+        return (*OF_UPDATE[self.family], *measured, *(OF_VOCABULARY if self.phase == "vocabulary" else ()))
+
+    @property
+    def of_vocabulary(self) -> Callable[..., Any] | str:
+        """The function that is called with the whole vocabulary, empty if the component has none."""
+        return self.function if self.phase == "vocabulary" else self.measure
 
     @property
     def unknown_to_it(self) -> Mapping[str, str]:
@@ -115,11 +126,7 @@ class LossComponent(Component):
             return dict.fromkeys(
                 ("logprob", "entropy", "logprob_ref"), "a correction weighs by the policies before the step"
             )
-        if self.phase == "vocabulary":
-            return dict.fromkeys(
-                ("logprob", "logprob_old", "entropy", "logprob_ref"), "it is computed beside the whole vocabulary"
-            )
-        return {}
+        return UNKNOWN_BESIDE_VOCABULARY if self.phase == "vocabulary" else {}
 
     def read_by_function(self) -> list[str]:
         """Return the names that the function takes and that no option fills."""
@@ -128,6 +135,18 @@ class LossComponent(Component):
     def read_by_prepare(self) -> list[str]:
         """Return the names that ``prepare`` takes and that no option fills."""
         return self._unfilled(self.prepare) if self.prepare else []
+
+    def called_on_vocabulary(self, values: Mapping[str, Any], options: Any) -> Any:
+        """Call :attr:`of_vocabulary` with values by name.
+
+        Raises:
+            ConfigError: a user's function raised an error of its own; the message names the component.
+        """
+        return replace(self, function=self.of_vocabulary).invoke(values, options)
+
+    def read_of_vocabulary(self) -> list[str]:
+        """Return the names that :attr:`of_vocabulary` takes and that no option fills."""
+        return self._unfilled(self.of_vocabulary) if self.of_vocabulary else []
 
     def _unfilled(self, function: Callable[..., Any] | str) -> list[str]:
         own = {"options", *(field.name for field in fields(self.options))} if self.options else {"options"}
@@ -154,6 +173,7 @@ OF_TOKENS: Mapping[str, str] = {
     "trajectory": "number of the token's trajectory",
     "turn_index": "position of the token's turn in its trajectory",
     "demonstrated": "True for tokens of the oracle's episodes",
+    "token": "id of the token",
 }
 """Columns of tokens that the trainer has for every component, with their meaning."""
 OF_UPDATE: Mapping[str, tuple[str, ...]] = {
@@ -164,6 +184,12 @@ OF_UPDATE: Mapping[str, tuple[str, ...]] = {
     "auxiliary loss": ("episodes", "renderer"),
 }
 """Further values that the functions of one family read."""
+OF_VOCABULARY = ("log_distribution",)
+"""Values that a function of the whole vocabulary reads beside columns."""
+UNKNOWN_BESIDE_VOCABULARY = dict.fromkeys(
+    ("logprob", "logprob_old", "entropy", "logprob_ref"), "it is computed beside the whole vocabulary"
+)
+"""Columns that a function of the whole vocabulary cannot read, each with the reason."""
 OF_PREPARE = ("memory", "ratio", "log_rho_M", "weighing_weight", "weighing_unit")
 """Further values that a ``prepare`` reads: its memory, ratios to the old policy, ``log pi_old / mu``, and the weight
 and the unit of the correction that weighs."""
@@ -173,7 +199,8 @@ COLUMNS.reserve(
         *OF_TOKENS,
         *OF_PREPARE,
         *(name for names in OF_UPDATE.values() for name in names),
-        "log_distribution",
+        *OF_VOCABULARY,
+        "measured",
         "is_trained",
     }
 )
@@ -264,18 +291,25 @@ def _decorator(family: Family, name: str, metadata: dict[str, object]) -> Callab
 
     def register(function: F) -> F:
         options = checked_options(family, name, function, named)
-        reads_all = "log_distribution" in signature(function).parameters
-        if reads_all != (known.get("phase") == "vocabulary"):
-            raise ConfigError(
-                f"{family} {name!r}: log_distribution and phase='vocabulary' go together, since the whole vocabulary "
-                "is known for a few tokens at a time"
-            )
-        if reads_all and family != "regulariser":
-            raise ConfigError(f"{family} {name!r} reads log_distribution, which regularisers alone can: make it one")
+        _check_vocabulary(family, name, function, known)
         add(family, name, function, options=options, **known)
         return function
 
     return register
+
+
+def _check_vocabulary(family: Family, name: str, function: Callable[..., Any], metadata: Mapping[str, Any]) -> None:
+    """Refuse a component that wants the whole vocabulary where it is not known."""
+    reads_all = "log_distribution" in signature(function).parameters
+    if reads_all != (metadata.get("phase") == "vocabulary"):
+        raise ConfigError(
+            f"{family} {name!r}: log_distribution and phase='vocabulary' go together, since the whole vocabulary "
+            "is known for a few tokens at a time"
+        )
+    if reads_all and family != "regulariser":
+        raise ConfigError(f"{family} {name!r} reads log_distribution, which regularisers alone can: give it a measure")
+    if metadata.get("measure") and (reads_all or family not in ("loss", "regulariser")):
+        raise ConfigError(f"{family} {name!r}: a measure is for policy losses, and for regularisers of other phases")
 
 
 def add(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -17,9 +17,11 @@ from agentgym.trainers.losses.component import (
     CORRECTIONS,
     OF_PREPARE,
     OF_TOKENS,
+    OF_VOCABULARY,
     POLICY_LOSSES,
     REGULARISERS,
     TOKEN_MASKS,
+    UNKNOWN_BESIDE_VOCABULARY,
     Aggregation,
     LossComponent,
     RatioLevel,
@@ -322,11 +324,14 @@ class LossConfig(Settings):
             names = part.read_by_function()
             if part.prepare:  # what is no column is a value of its own ``prepare``, which the trial calls
                 names = [name for name in names if name in given or name in COLUMNS._all()]
-                found |= {one.name: one for one in _resolved(part, part.read_by_prepare(), {*OF_TOKENS, *OF_PREPARE})}
+                known = {*OF_TOKENS, *OF_PREPARE, *part.further}
+                found |= {one.name: one for one in _resolved(part, part.read_by_prepare(), known)}
+            if part.measure:
+                columns = _resolved(part, part.read_of_vocabulary(), {*OF_TOKENS, *OF_VOCABULARY})
+                _check_known(part, (*part.read_of_vocabulary(), *read_by_columns(columns)), UNKNOWN_BESIDE_VOCABULARY)
+                found |= {one.name: one for one in columns}
             columns = _resolved(part, names, given)
-            for name in (*names, *read_by_columns(columns)):
-                if why := part.unknown_to_it.get(name):
-                    raise ConfigError(f"{part.family} {part.name!r} cannot read {name}: {why}")
+            _check_known(part, (*names, *read_by_columns(columns)), part.unknown_to_it)
             found |= {one.name: one for one in columns}
         return tuple(found.values())
 
@@ -375,6 +380,12 @@ class LossConfig(Settings):
         if self.shrinks_denominators or self.token_masks:
             return True
         return any(component.prepares for component, _ in self.parts())
+
+
+def _check_known(part: LossComponent, names: Iterable[str], unknown: Mapping[str, str]) -> None:
+    for name in names:
+        if why := unknown.get(name):
+            raise ConfigError(f"{part.family} {part.name!r} cannot read {name}: {why}")
 
 
 def _resolved(part: LossComponent, names: Sequence[str], given: Collection[str]) -> tuple[Column, ...]:

@@ -82,13 +82,17 @@ class BatchLogprobs:
     """Log-probability under the policy before RL or a teacher, if a component reads it."""
     choice: TokenChoice | None = None
     """The token masks of the micro-batch, if any."""
-    terms: Mapping[str, Tensor] = field(default_factory=dict)
-    """Terms of the regularisers that read the whole vocabulary, by name, with gradient."""
+    terms: Mapping[tuple[str, str], Tensor] = field(default_factory=dict)
+    """What the components' functions of the whole vocabulary returned, by family and name."""
 
     def to(self, device: torch.device | str) -> BatchLogprobs:
         """Return scores without gradient on a device."""
         moved: dict[str, Any] = {k: v.to(device) for k, v in self.columns.items() if v is not None}
-        return replace(self, **moved)
+        return replace(self, terms={key: term.to(device) for key, term in self.terms.items()}, **moved)
+
+    def measured_by(self, component: LossComponent) -> dict[str, Tensor]:
+        """Return the value ``measured`` of a component that has a measure."""
+        return {"measured": self.terms[component.family, component.name]} if component.measure else {}
 
     @property
     def columns(self) -> dict[str, Tensor | None]:
@@ -131,6 +135,10 @@ class UpdateTokens(Mapping[str, Any]):
     def add(self, name: str, value: Any) -> None:
         """Add a further value."""
         self._made[name] = value
+
+    def add_measured(self, component: LossComponent) -> None:
+        """Add the value ``measured`` of a component."""
+        self.add("measured", self.join([tokens.measured_by(component)["measured"] for tokens in self._frozen]))
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
@@ -219,6 +227,8 @@ def _prepared(
     """Return the facts with those of a component's ``prepare``, if it has one."""
     if not component.prepare:
         return facts
+    if component.measure:
+        tokens.add_measured(component)
     values, memory = prepared(component, options, tokens, facts.memory.get(component.name, {}))
     kept = {name: _kept(value, tokens) for name, value in values.items()}
     return replace(

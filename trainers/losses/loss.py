@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agentgym.errors import blamed
 from agentgym.trainers.data.batch import Batch
 from agentgym.trainers.losses import correction, policy
 from agentgym.trainers.losses.batch_columns import BatchColumns
@@ -20,7 +18,7 @@ from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import BatchLogprobs, UpdateStatistics
 from agentgym.trainers.losses.ratios import sequence_log_ratio
 from agentgym.trainers.losses.regularisers import EntropyHistory, epo_phase
-from agentgym.trainers.losses.trial import checked_pair, checked_tokens
+from agentgym.trainers.losses.trial import checked_measure, checked_pair, checked_tokens
 from agentgym.trainers.models.head import head_of, trunk_of
 from agentgym.trainers.models.head_logprobs import VocabularyTerm, head_logprobs
 from agentgym.trainers.types import CausalLM
@@ -61,15 +59,15 @@ def token_logprobs(
     )
 
 
-def vocabulary_terms(batch: Batch, config: LossConfig) -> dict[str, VocabularyTerm]:
-    """Return the regularisers that read the whole vocabulary, by name, as functions of a few of a micro-batch's tokens.
+def vocabulary_terms(batch: Batch, config: LossConfig) -> dict[tuple[str, str], VocabularyTerm]:
+    """Return the components' functions of the whole vocabulary, by family and name, over a few of the batch's tokens.
 
     Columns that need a model's scores are not known yet; all others may be read.
     """
     return {
-        component.name: partial(_term, component, options, batch)
+        (component.family, component.name): partial(_term, component, options, batch)
         for component, options in config.parts()
-        if component.phase == "vocabulary"
+        if component.of_vocabulary
     }
 
 
@@ -77,11 +75,9 @@ def _term(component: LossComponent, options: Any, batch: Batch, log_distribution
     columns = BatchColumns(batch, {})
     values = {
         name: log_distribution if name == "log_distribution" else columns[name][index]
-        for name in component.read_by_function()
+        for name in component.read_of_vocabulary()
     }
-    with blamed(f"regulariser {component.name!r}") if component.is_own else nullcontext():
-        returned = component.call(**component.arguments(values, options))
-    return checked_tokens(component, returned, len(index))
+    return checked_measure(component, values, options, len(index))
 
 
 def policy_loss(
@@ -136,6 +132,7 @@ def gated_loss(
         "low": 1 - low,
         "high": 1 + high,
         "dual": config.dual,
+        **scores.measured_by(component),
     }
     values = BatchColumns(batch, scores.columns, further)
     returned = component.call(**values.arguments(component, config.loss_options))
@@ -169,7 +166,7 @@ def _regularisers(
     terms = []
     for options in config.regularisers:
         component = REGULARISERS[options.kind]
-        further: dict[str, Any] = dict(facts.of(component, batch))
+        further: dict[str, Any] = {**facts.of(component, batch), **scores.measured_by(component)}
         if component.reads("historical"):
             known = EntropyHistory() if history is None else history
             step = known.num_steps - 1  # the history includes the current step; steps count from 0
@@ -177,7 +174,7 @@ def _regularisers(
             phase = epo_phase(step, getattr(options, "phase_steps", 0))
             further["phase"] = phase if facts.last_turn >= getattr(options, "from_turn", 0) else 0.0
         if component.phase == "vocabulary":
-            term = scores.terms[component.name]
+            term = scores.terms[component.family, component.name]
         else:
             values = BatchColumns(batch, scores.columns, further)
             returned = component.call(**values.arguments(component, options))

@@ -19,7 +19,7 @@ from agentgym.trainers.losses.batch_columns import called_column
 from agentgym.trainers.losses.component import LossComponent
 from agentgym.trainers.losses.config import LossConfig
 
-_NUM_TOKENS = 6
+_NUM_TOKENS, _VOCABULARY = 6, 8
 
 
 def try_out(config: LossConfig) -> None:
@@ -72,6 +72,9 @@ def _called(component: LossComponent, options: Any, config: LossConfig) -> objec
     made = _MadeUp(config)
     name = f"{component.family} {component.name}"
     try:
+        if component.measure:
+            values = {one: made[one] for one in component.read_of_vocabulary()}
+            made.add({"measured": checked_measure(component, values, options, _NUM_TOKENS)})
         if component.prepare:
             made.add(_prepared(component, options, made))
         given = {one: made[one] for one in component.read_by_function()}
@@ -186,7 +189,9 @@ def _made_up() -> dict[str, Any]:
     logprob = values["logprob"].neg_().requires_grad_()
     values["entropy"].requires_grad_()
     rows = torch.arange(_NUM_TOKENS) // 3
-    logits = torch.rand(_NUM_TOKENS, 8, generator=generator).requires_grad_()
+    token = torch.arange(_NUM_TOKENS)
+    others = torch.log((1 - logprob.exp()) / (_VOCABULARY - 1))
+    is_token = torch.nn.functional.one_hot(token, _VOCABULARY).bool()
     return {
         **values,
         "ratio": (logprob + values["logprob_old"]).exp(),
@@ -197,7 +202,8 @@ def _made_up() -> dict[str, Any]:
         **{"weighing_weight": torch.ones(_NUM_TOKENS), "weighing_unit": None},
         **{"covariance": values["advantage"], "was_gated": rows > 1, "seed": 0},
         **{"episodes": (), "renderer": None},  # losses/episodes_trial.py tries them with episodes
-        "log_distribution": torch.log_softmax(logits, -1),
+        "log_distribution": torch.where(is_token, logprob[:, None], others[:, None]),
+        "token": token,
         # two trajectories of one turn in a group, of which the first succeeded
         **{"group": torch.zeros_like(rows), "group_size": torch.full_like(rows, 2), "siblings": torch.zeros_like(rows)},
         **{name: (1 - rows).float() for name in ("reward", "success", "turn_reward")},
@@ -250,6 +256,18 @@ def checked_rows(component: LossComponent, returned: object, vocabulary: int | N
             wrong = min(ids) if min(ids) < 0 else max(ids)
             raise ConfigError(f"{name}: a row has the token id {wrong}, which the tokenizer does not have")
     return list(returned)
+
+
+def checked_measure(component: LossComponent, values: Mapping[str, Any], options: Any, num_tokens: int) -> Tensor:
+    """Return what a component's function of the whole vocabulary says of ``n`` tokens: ``[n]``, or ``[n, k]``.
+
+    Raises:
+        ConfigError: it returned something else.
+    """
+    returned = component.called_on_vocabulary(values, options)
+    if component.measure and isinstance(returned, Tensor) and returned.ndim == 2 and len(returned) == num_tokens:
+        return returned
+    return checked_tokens(component, returned, num_tokens)
 
 
 def checked_tokens(component: LossComponent, returned: object, num_tokens: int) -> Tensor:

@@ -204,10 +204,13 @@ class UpdateStep:
         mine = []
         for (index, _), logprob_old in zip(share, old_logprobs, strict=True):
             assert logprob_old is not None
-            logprob, entropy = self._frozen(self.model, batches[index])
+            with torch.no_grad():
+                logprob, entropy, terms = self._with_terms(batches[index])
             of_reference = self._of_reference(batches[index]) if self.compares_before else None
             mine.append(
-                BatchLogprobs(logprob=logprob, logprob_old=logprob_old, entropy=entropy, logprob_ref=of_reference)
+                BatchLogprobs(
+                    logprob=logprob, logprob_old=logprob_old, entropy=entropy, logprob_ref=of_reference, terms=terms
+                )
             )
         if self.ranks.count == 1 or not batches:
             return mine
@@ -234,17 +237,14 @@ class UpdateStep:
     def _loss(
         self, batch: Batch, logprob_old: Tensor | None, facts: UpdateStatistics, choice: TokenChoice | None
     ) -> tuple[Tensor, LossOutput]:
-        vocabulary = vocabulary_terms(batch, self.config)
-        logprob, entropy, *terms = self._logprobs(
-            self.model, batch, entropy_has_gradient=self.entropy_has_gradient, terms=tuple(vocabulary.values())
-        )
+        logprob, entropy, terms = self._with_terms(batch)
         scores = BatchLogprobs(
             logprob=logprob,
             logprob_old=logprob.detach() if logprob_old is None else logprob_old,
             entropy=entropy,
             logprob_ref=self._of_reference(batch),
             choice=choice,
-            terms=dict(zip(vocabulary, terms, strict=True)),
+            terms=terms,
         )
         output = policy_loss(scores, batch, self.config, facts, self.history)
         output.sums.update(changed_by_corrections(scores.logprob_old, batch, self.config, facts))
@@ -256,6 +256,14 @@ class UpdateStep:
             return None
         with scored(self.reference) as model:
             return self._frozen(model, batch)[0]
+
+    def _with_terms(self, batch: Batch) -> tuple[Tensor, Tensor, Mapping[tuple[str, str], Tensor]]:
+        """Return log-probabilities, entropies, and what the components read of the whole vocabulary."""
+        vocabulary = vocabulary_terms(batch, self.config)
+        logprob, entropy, *terms = self._logprobs(
+            self.model, batch, entropy_has_gradient=self.entropy_has_gradient, terms=tuple(vocabulary.values())
+        )
+        return logprob, entropy, dict(zip(vocabulary, terms, strict=True))
 
     def _frozen(self, model: CausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
         with torch.no_grad():

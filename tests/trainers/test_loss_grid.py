@@ -101,7 +101,10 @@ def outcome(config: LossConfig) -> Tensor:
     terms = {name: term(logits.log_softmax(-1), every) for name, term in vocabulary_terms(batch, config).items()}
     of_reference = old + REFERENCE.log()
     frozen = BatchLogprobs(
-        **{"logprob": logprob.detach(), "logprob_old": logprob_old, "entropy": ENTROPY, "logprob_ref": of_reference},
+        logprob=logprob.detach(),
+        logprob_old=logprob_old,
+        entropy=ENTROPY,
+        logprob_ref=of_reference,
         terms={name: term.detach() for name, term in terms.items()},
     )
     facts = update_facts([batch], [frozen], config, MEMORY)

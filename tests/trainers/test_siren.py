@@ -27,7 +27,7 @@ def test_siren() -> None:
     # peaks are 0.9 of the first row and 0.8 of the second, whose mean is 0.85
     assert memory == {"first": 0.5} and made["distance"] == pytest.approx(0.35)
     value = siren(measured, **made).mean()
-    value.backward()
+    value.backward()  # type: ignore[no-untyped-call]
     assert value.item() == pytest.approx(0.35**2)
     assert measured.grad is not None and measured.grad.tolist() == pytest.approx([0.0, 0.35, 0.0, 0.0, 0.35])
 
@@ -36,7 +36,7 @@ def test_the_first_update_sets_the_level_and_has_no_gradient() -> None:
     measured = torch.tensor([0.5, 1.5], requires_grad=True)
     made, memory = prepare_siren(measured.detach(), torch.zeros(2, dtype=torch.long), {}, SirenOptions(quantile=0.0))
     assert memory == {"first": 1.5}
-    siren(measured, **made).mean().backward()
+    siren(measured, **made).mean().backward()  # type: ignore[no-untyped-call]
     assert measured.grad is not None and not measured.grad.any()
 
 

@@ -72,11 +72,14 @@ def _called(component: LossComponent, options: Any, config: LossConfig) -> objec
     made = _MadeUp(config)
     name = f"{component.family} {component.name}"
     try:
+        measured = {}
         if component.measure:
             values = {one: made[one] for one in component.read_of_vocabulary()}
-            made.add({"measured": checked_measure(component, values, options, _NUM_TOKENS)})
+            measured = {"measured": checked_measure(component, values, options, _NUM_TOKENS)}
+            made.add({name: value.detach() for name, value in measured.items()})  # as before the update
         if component.prepare:
             made.add(_prepared(component, options, made))
+        made.add(measured)
         given = {one: made[one] for one in component.read_by_function()}
         returned: object = component.call(**component.arguments(made.optional(component) | given, options))
     except ConfigError:

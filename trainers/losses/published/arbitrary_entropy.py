@@ -56,7 +56,7 @@ def prepare_arbitrary_entropy(
     """Return the advantage of each of the update's tokens, ``[M]``; without a right trajectory it stays."""
     distance = options.target - float(entropy.detach().mean())
     is_right = reward > options.right_above
-    num_right, num = (len(trajectory[some].unique()) for some in (is_right, slice(None)))
+    num_right, num = (len(set(some.tolist())) for some in (trajectory[is_right], trajectory))
     if not num_right:
         return {"mixed": advantage}
     weight = min(abs(distance), options.most) * num / num_right

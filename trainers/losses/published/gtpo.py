@@ -69,8 +69,8 @@ def prepare_gtpo(
     token's advantage.
     """
     shaped = advantage.detach().clone()
-    for one in group.unique():
-        members = [(trajectory == each).nonzero()[:, 0] for each in trajectory[group == one].unique()]
+    for one in set(group.tolist()):
+        members = [(trajectory == each).nonzero()[:, 0] for each in sorted(set(trajectory[group == one].tolist()))]
         answers = [token[places].tolist() for places in members]
         signs = [int(advantage[places[0]].sign()) for places in members]
         forward = run_of_conflict(answers, signs)

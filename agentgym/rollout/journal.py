@@ -240,6 +240,7 @@ def _flat(values: Mapping[str, object], prefix: str = "") -> Iterable[tuple[str,
             yield f"{prefix}{name}", value
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from statistics import fmean
 
 import numpy as np
@@ -364,7 +364,6 @@ class TaskSchedule:
         if not tasks:
             raise UsageError("there are no tasks in this split")
         self._tasks, self._seed = tasks, seed
-        self._epoch = -1
 
     def take(self, first_ordinal: int, count: int) -> list[tuple[int, Task]]:
         """Return ``count`` tasks from ``first_ordinal`` on, each with its ordinal."""
@@ -377,7 +376,9 @@ class TaskSchedule:
     def index(self, ordinal: int) -> int:
         """Return the index of an ordinal's task."""
         epoch, position = divmod(ordinal, len(self._tasks))
-        if epoch != self._epoch:
-            self._epoch = epoch
-            self._order = np.random.default_rng([self._seed, epoch]).permutation(len(self._tasks))
-        return int(self._order[position])
+        return int(_order(self._seed, epoch, len(self._tasks))[position])
+
+
+@lru_cache(maxsize=4)  # of generated tasks there are a million, and several schedules of a run have the same order
+def _order(seed: int, epoch: int, num_tasks: int) -> np.ndarray:
+    return np.random.default_rng([seed, epoch]).permutation(num_tasks)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Collection
+from functools import cache
 from types import SimpleNamespace
 
 import torch
@@ -81,10 +82,12 @@ def allow_tf32(precision: Precision) -> None:
 def use_fused_attention(model: CausalLM) -> None:
     """Make a model use :func:`attend`, if it uses torch's attention kernels and does not ask for them by name."""
     is_torchs = model.config._attn_implementation == "sdpa"
-    if is_torchs and not any(_asks_by_name(kind) for kind in {type(module) for module in model.modules()}):
+    kinds = {type(module) for module in model.modules()}
+    if is_torchs and not any(_asks_by_name(kind) for kind in kinds):  # type: ignore[arg-type]  # classes are hashable
         model.config._attn_implementation = ATTENTION
 
 
+@cache  # parsing the sources of a model's layers takes longer than building a tiny model
 def _asks_by_name(kind: type) -> bool:
     """Return True if a module computes something else under another name of the attention.
 

@@ -90,6 +90,9 @@ class ClosedError(AgentGymError, RuntimeError):
 class InfrastructureError(AgentGymError):
     """A failure that the policy did not cause; never a reward."""
 
+    failed_part: str = ""
+    """The part that failed, as in :attr:`agentgym.types.Trajectory.failed_part`; empty if only a cause names it."""
+
 
 class EnvError(InfrastructureError):
     """An environment crashed."""
@@ -117,6 +120,8 @@ class ReplayMismatchError(InfrastructureError):
 
 class SandboxError(InfrastructureError):
     """The sandbox itself failed, not the program that ran in it."""
+
+    failed_part = "sandbox"
 
 
 class SandboxUnavailableError(SandboxError):
@@ -365,6 +370,26 @@ def first_cause(error: BaseException) -> BaseException:
         return error
     causes = [first_cause(inner) for inner in error.exceptions]
     return next((cause for cause in causes if isinstance(cause, AgentGymError)), causes[0])
+
+
+def failed_part_of(error: BaseException | None) -> str:
+    """Return the part of the infrastructure that an error or its first cause with one names; empty if none does.
+
+    Example:
+        >>> try:
+        ...     with boundary(EnvError, "env.step", passing=()):
+        ...         raise SandboxDeadError("it is gone")
+        ... except EnvError as error:
+        ...     failed_part_of(error)
+        'sandbox'
+    """
+    seen: list[BaseException] = []  # `raise error from error` makes an error its own cause
+    while error is not None and error not in seen:
+        if part := getattr(error, "failed_part", ""):
+            return str(part)
+        seen.append(error)
+        error = error.__cause__
+    return ""
 
 
 def place_of(error: BaseException | None, *, or_ours: bool = True) -> str:

@@ -255,6 +255,7 @@ _.divergence_rejection
 _.batch_normalise
 DistillOptions
 _.torch_engine
+ServersChannel
 _.sapo
 _.minpro
 _.refuel

@@ -17,7 +17,16 @@ from agentgym.endpoint.wire.openai_chat import as_wire, read_said
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.env.sub_agents import AsksAgents
-from agentgym.errors import EnvError, EnvTimeoutError, InfrastructureError, PolicyFaultError, UsageError, boundary
+from agentgym.errors import (
+    EngineError,
+    EnvError,
+    EnvTimeoutError,
+    InfrastructureError,
+    PolicyFaultError,
+    UsageError,
+    boundary,
+    failed_part_of,
+)
 from agentgym.json_schema.reading import required
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import Agent
@@ -140,6 +149,7 @@ class LiveEpisode:
         self._status = Status.ABORTED
         self._success: bool | None = None
         self._error: str | None = None
+        self._failed_part = ""
         self._doing = "reset"
         self.is_over = False
 
@@ -238,6 +248,8 @@ class LiveEpisode:
             self._end(Status.POLICY_ERROR, False, str(error))
         except InfrastructureError as error:
             self._end(status_of(error), None, str(error))
+            is_the_agents = self._doing == "agent" and not isinstance(error, EngineError)
+            self._failed_part = failed_part_of(error) or ("agent" if is_the_agents else "")
 
     async def _run(self, config: HarnessConfig) -> None:
         """Run the harness. Raise its error unless the episode was already over or its last call was rejected."""
@@ -327,6 +339,7 @@ class LiveEpisode:
             observation=self.observation,
             success=self._success,
             error=None if self._error is None else cut_output(self._error),
+            failed_part=self._failed_part,
             num_retries=request.num_retries,
             voids=() if self._status.is_evidence else (self._doing,),
             final_state_key=None if self._session.is_state_hidden else final_state_key(self.env, self._status),

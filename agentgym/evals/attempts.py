@@ -192,8 +192,8 @@ class AttemptsPlayer:
                     attempt, note = await self._note_on(attempt, env, number)
                     notes.append(note)
             except InfrastructureError as error:
-                said = f"between attempts: {error}"
-                return replace(attempt, seed=request.seed, status=status_of(error), success=None, error=said)
+                lost = replace(attempt, seed=request.seed, status=status_of(error), success=None)
+                return replace(lost, error=f"between attempts: {error}", failed_part="attempts")
             played.append(attempt)
             scores.append(score)
             if self._is_accepted(score):

@@ -51,7 +51,9 @@ class Delegation:
             role, kept = part.role, self.segments if part.is_trained else self.frozen_segments
         kept += [replace(segment, agent=agent, invocation=invocation, role=role) for segment in trajectory.segments]
         if not trajectory.status.is_evidence:
-            raise _ERRORS[trajectory.status](f"sub-agent {agent}: {trajectory.error}")
+            failure = _ERRORS[trajectory.status](f"sub-agent {agent}: {trajectory.error}")
+            failure.failed_part = trajectory.failed_part
+            raise failure
 
     def _pause(self, change: int) -> None:
         self._num_running += change

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agentgym.errors import (
     ConfigError,
@@ -42,10 +41,18 @@ from agentgym.types import Status, Task, Trajectory, TrajectoryGroup
 if TYPE_CHECKING:
     from agentgym.rollout.reflection import Reflect
 
-_OF_A_SANDBOX = re.compile(r"(?<![/\w])sandbox\b")  # in an error, but not in a path
-_OF_A_JUDGE = re.compile(r"the judge: ")
-_BETWEEN_ATTEMPTS = "between attempts: "
-_OF_AN_AGENT = re.compile(r"the agent('s command)? (ended|cannot|was)|(the )?harness ")  # an agent's own program
+_JUDGE_FAILED = "The judge failed, not the policy or the environment: look at its server (judge.model)"
+_ADVICE: Final = {
+    "judge": _JUDGE_FAILED,
+    "judge_schema": f"{_JUDGE_FAILED}, or set judge.structured=false",
+    "attempts": "The scorer of attempts failed, or the policy failed to write its note: check verify.kind and the "
+    "endpoints",
+    "agent": "The agent's program failed, not the environment: look at its command and at what it printed",
+    "opponent": "The opponent breaks the rules, not the environment: play against another one (--opponent, or in "
+    "training roles.NAME.policy, or a longer warm start of its weights)",
+    "sandbox": "agentgym doctor shows which sandboxes work on this machine",
+}
+"""Advice by :attr:`~agentgym.types.Trajectory.failed_part`."""
 OnEpisode = Callable[[RolloutRequest, Trajectory], None]
 """Called after each finished episode, with its request."""
 OnAttempt = Callable[[Trajectory], None]
@@ -270,8 +277,8 @@ def _too_many_failed(
     failed: Sequence[Trajectory], num_played: int, config: GroupConfig, setting: str = ""
 ) -> EpisodesFailedError:
     limit = f" ({setting}={config.max_failure_rate:g})" if setting else ""
-    of_judge = _OF_A_JUDGE.match(str(_worst(failed).error))  # a judge grades episodes that ended; they are not repeated
-    retried = "" if of_judge else f", after {config.max_retries} retries each"
+    is_graded = _worst(failed).failed_part in ("judge", "judge_schema")  # a judge grades episodes that ended
+    retried = "" if is_graded else f", after {config.max_retries} retries each"
     return EpisodesFailedError(
         f"{len(failed)} of {num_played} episodes failed because of the infrastructure{retried}{limit}; "
         f"{_most_often(failed)}. {_how_to_find(failed, num_played)}"
@@ -293,25 +300,11 @@ def failures_of(groups: Sequence[TrajectoryGroup]) -> str:
 def _how_to_find(failed: Sequence[Trajectory], num_played: int) -> str:
     """Return advice by the operation that failed most often."""
     worst = _worst(failed)
-    if _OF_A_JUDGE.match(str(worst.error)):
-        told = ", or set judge.structured=false" if "response_format" in str(worst.error) else ""
-        return f"The judge failed, not the policy or the environment: look at its server (judge.model){told}"
-    if str(worst.error).startswith(_BETWEEN_ATTEMPTS):
-        return (
-            "The scorer of attempts failed, or the policy failed to write its note: check verify.kind and the endpoints"
-        )
+    if advice := _ADVICE.get(worst.failed_part):
+        return advice
     if worst.status is Status.ABORTED:
         where = "its code, its endpoint or, in training, its engine (engine.kind)"
         return f"The policy failed, not the environment: look at {where}"
-    if _OF_AN_AGENT.match(str(worst.error)):
-        return "The agent's program failed, not the environment: look at its command and at what it printed"
-    if ": the opponent forfeits" in str(worst.error):
-        return (
-            "The opponent breaks the rules, not the environment: play against another one (--opponent, or in training "
-            "roles.NAME.policy, or a longer warm start of its weights)"
-        )
-    if _OF_A_SANDBOX.search(str(worst.error)):
-        return "agentgym doctor shows which sandboxes work on this machine"
     # enough episodes to see a fault of this rate a few times
     num_episodes = max(20, math.ceil(5 * num_played / len(failed) / 10) * 10)
     return f"agentgym check {reference_to(worst.env_id)} --episodes {num_episodes} looks for faults of the environment"

@@ -32,6 +32,7 @@ from agentgym.errors import (
     UsageError,
     boundary,
     contained_exit,
+    failed_part_of,
     place_of,
 )
 from agentgym.rollout.agent import Agent, GuidedAgent
@@ -67,6 +68,7 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
         so_far.end(Status.POLICY_ERROR, False, str(raised))
     except InfrastructureError as raised:
         so_far.end(status_of(raised), None, f"{raised}{place_of(raised.__cause__, or_ours=False)}")
+        so_far.failed_part = failed_part_of(raised)
         so_far.voids = (so_far.doing,)
     finally:
         await _end(agent)
@@ -81,6 +83,7 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
         observation=so_far.observation,
         success=so_far.success,
         error=None if so_far.error is None else cut_output(so_far.error),
+        failed_part=so_far.failed_part,
         num_retries=request.num_retries,
         voids=so_far.voids,
         parent=-1 if request.branch is None else request.branch.parent,
@@ -103,6 +106,7 @@ class _SoFar:
     status: Status = Status.ABORTED
     success: bool | None = None
     error: str | None = None
+    failed_part: str = ""
     voids: tuple[str, ...] = ()
     is_stopped: bool = False
 

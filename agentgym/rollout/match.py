@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from agentgym.env.actions import Action
 from agentgym.env.env import Env, StepInfo, TypedStep
 from agentgym.env.match_env import MatchEnv
-from agentgym.errors import EnvError, InfrastructureError, UsageError, boundary, place_of
+from agentgym.errors import EnvError, InfrastructureError, UsageError, boundary, failed_part_of, place_of
 from agentgym.rollout.agent import EpisodePlayer
 from agentgym.rollout.loop import run_episode, status_of
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest, ignore_turn
@@ -65,6 +65,7 @@ def failed_to_play(request: RolloutRequest, error: InfrastructureError, env_id: 
         segments=(),
         seed=request.seed,
         error=said,
+        failed_part=failed_part_of(error),
         num_retries=request.num_retries,
         voids=("reset",),
     )
@@ -102,7 +103,7 @@ async def _play_game(env: MatchEnv, request: RolloutRequest) -> tuple[Trajectory
             job.cancel()
     loser = env.loser
     if loser is not None and not seats[loser].may_lose_by_forfeit:
-        raise EnvError(
+        raise ForfeitError(
             f"{env.env_id}: the opponent forfeits as {env.players[loser]}, by breaking the rules or out of room, which "
             "says nothing of the policy"
         )
@@ -116,6 +117,12 @@ async def _play_game(env: MatchEnv, request: RolloutRequest) -> tuple[Trajectory
     )
     first, *rest = (replace(trajectory, is_forfeit=is_forfeit) for trajectory, seat in pairs if seat.is_evidence)
     return (replace(first, frozen_segments=others), *rest)
+
+
+class ForfeitError(EnvError):
+    """A player that is no evidence about the policy broke the rules, or could not go on."""
+
+    failed_part = "opponent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +172,7 @@ class _Match:
         self.env, self._limits = env, limits
         self.is_over = False
         self._failure: str | None = None
+        self._failed_part = ""
         self._changed = asyncio.Condition()
 
     async def turn_of(self, player: int) -> None:
@@ -176,7 +184,9 @@ class _Match:
         async with self._changed:
             await self._changed.wait_for(lambda: self.is_over or self._failure or self.env.player == player)
         if self._failure is not None:
-            raise EnvError(f"the game failed for another player: {self._failure}")
+            failure = EnvError(f"the game failed for another player: {self._failure}")
+            failure.failed_part = self._failed_part
+            raise failure
 
     async def move(self, action: Action) -> TypedStep:
         """Make the move of the player whose turn it is."""
@@ -193,7 +203,8 @@ class _Match:
             if self.is_over and self._failure is None and not trajectory.turns:
                 won = self.env.success_of(player)
                 return replace(trajectory, status=Status.COMPLETED, error=None, success=won, voids=(), is_unplayed=True)
-            self._failure = self._failure or trajectory.error or str(trajectory.status)
+            if self._failure is None:
+                self._failure, self._failed_part = trajectory.error or str(trajectory.status), trajectory.failed_part
             await self._tell()
             return trajectory
         if self.is_over:
@@ -201,7 +212,9 @@ class _Match:
         failed = await self._without(player)  # its context is full, or the environment ended its episode
         await self._tell()
         if failed is not None:
-            return replace(trajectory, status=status_of(failed), success=None, error=self._failure)
+            return replace(
+                trajectory, status=status_of(failed), success=None, error=self._failure, failed_part=self._failed_part
+            )
         return _with_parts(trajectory, self.env.parts_of(player))
 
     async def _without(self, player: int) -> InfrastructureError | None:
@@ -212,6 +225,7 @@ class _Match:
                     await self.env.aforfeit(player)
         except InfrastructureError as raised:
             self._failure = f"{raised}{place_of(raised.__cause__, or_ours=False)}"
+            self._failed_part = failed_part_of(raised)
             return raised
         self.is_over = self.env.episode.is_over
         return None

@@ -233,6 +233,10 @@ class Trajectory:
     success: bool | None = None
     """None if the infrastructure failed, so that success is unknown."""
     error: str | None = None
+    failed_part: str = ""
+    """Part of the infrastructure that failed: ``sandbox``, ``agent`` (an agent's own program), ``opponent`` (by
+    breaking its rules), ``judge``, ``judge_schema`` (its endpoint refuses such requests), ``attempts`` (what scores
+    them or notes on them). Empty if none of these did."""
     num_retries: int = 0
     """Number of earlier attempts in which the infrastructure failed."""
     voids: tuple[str, ...] = ()

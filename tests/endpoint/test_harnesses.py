@@ -74,15 +74,17 @@ def test_a_command_plays(tmp_path: Path) -> None:
 def test_a_command_that_fails_gives_no_reward(tmp_path: Path) -> None:
     played = by_command(tmp_path, calls=1, code=3)
     assert played.status is Status.ENV_ERROR and played.reward is None and "code 3" in str(played.error)
+    assert played.failed_part == "agent"
     # a command that cannot end in time: a quick machine runs the agent above in less than any limit worth testing
     slow = by_command(tmp_path, calls=1, code=0, command="sleep 60", timeout_s=0.05)
     assert slow.status is Status.TIMEOUT and slow.reward is None
+    assert slow.failed_part == "agent"
     assert slow.error == "harness command took more than 0.05 s; set harness.timeout_s higher if that is too short"
 
 
 def test_a_command_that_has_no_completion_shows_its_output(tmp_path: Path) -> None:
     silent = by_command(tmp_path, calls=0, code=0, command="echo no model is set")
-    assert silent.status is Status.ENV_ERROR and silent.reward is None
+    assert silent.status is Status.ENV_ERROR and silent.reward is None and silent.failed_part == "agent"
     assert silent.error == "the agent's command ended before it had a completion; it printed: no model is set"
 
 

@@ -55,7 +55,7 @@ def test_a_trajectory_keeps_what_its_failed_attempts_had_done() -> None:
     (retried,) = played(2).trajectories
     assert (retried.status, retried.voids, retried.num_retries) == (Status.COMPLETED, ("add", "add"), 2)
     (lost,) = played(3).trajectories
-    assert (lost.status, lost.voids) == (Status.ENV_ERROR, ("add",) * 3)
+    assert (lost.status, lost.voids, lost.failed_part) == (Status.ENV_ERROR, ("add",) * 3, "sandbox")
     assert played(1, at_reset=True).trajectories[0].voids == ("reset",)
     assert played(0).trajectories[0].voids == ()
 

@@ -266,7 +266,7 @@ def test_one_fault_in_five_never_becomes_a_reward(serve: Any, tmp_path: Path) ->
     run(tmp_path / "run", server, "judge.num_tries=1", "judge.num_requests=1")
     members = members_of(tmp_path / "run")
     failed = [m for m in members if not m.status.is_evidence]
-    assert failed and all(m.reward is None for m in failed)
+    assert failed and all(m.reward is None and m.failed_part == "judge" for m in failed)
     assert all(
         any(p.name == "judge" for t in m.turns for p in t.reward_parts) for m in members if m not in failed and m.turns
     )
@@ -277,6 +277,12 @@ def test_a_judge_that_always_fails_stops_the_run_with_the_reason(serve: Any, tmp
     with pytest.raises(
         RunStoppedError, match=r"the judge: .* gave no verdict in 3 answers, at last: the answer is not"
     ):
+        run(tmp_path / "run", server)
+
+
+def test_a_refused_request_names_the_setting_of_the_verdicts_schema(serve: Any, tmp_path: Path) -> None:
+    server = serve(lambda request: (400, {"error": "I do not like this"}))
+    with pytest.raises(RunStoppedError, match=r"look at its server \(judge.model\), or set judge.structured=false"):
         run(tmp_path / "run", server)
 
 

@@ -12,7 +12,7 @@ import torch
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.models.model_shapes import plan_model
-from agentgym.trainers.placement.build import files_note
+from agentgym.trainers.placement.servers import files_note
 from agentgym.trainers.planning.dry_run import dry_run
 from agentgym.trainers.planning.footprint import engine_cache, footprint
 from agentgym.trainers.planning.microbatch import auto_tokens, with_tokens

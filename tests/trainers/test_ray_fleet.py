@@ -217,8 +217,9 @@ def test_an_engine_that_comes_back_gets_the_weights_of_now_before_it_is_ready(mo
     async def scenario() -> None:
         actors = [Actor(), Actor()]
         model: Any = None
+        said: list[str] = []
         engine = RayEngine(actors, model, QUICK, max_context_tokens=8, update_timeout_s=1.0)
-        await engine.connect(lambda line: None)
+        await engine.connect(said.append)
         await engine.update_weights(0)
         assert [actor.loaded for actor in actors] == [[0], [0]]
         actors[1].is_dead = True
@@ -229,6 +230,7 @@ def test_an_engine_that_comes_back_gets_the_weights_of_now_before_it_is_ready(mo
         assert actors[1].state.serial == 0
         await until(engine._fleet, MemberState.READY, MemberState.READY)
         assert (actors[1].loaded, actors[1].state.serial) == ([0, 1], 2)
+        assert [line.partition(":")[0] for line in said] == ["engine 1 is lost", "engine 1 was started again"]
         for actor in actors:
             actor.is_dead = True
         with pytest.raises(EngineError, match="no engine took the weights of version 2"):

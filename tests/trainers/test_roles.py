@@ -352,9 +352,31 @@ def test_roles_that_leave_the_policy_no_player_are_refused() -> None:
         dry_run(kuhn(*names, "roles.a.policy=random", "roles.b.policy=random"))
 
 
-def test_several_ranks_refuse_the_past() -> None:
-    with pytest.raises(AgentGymError, match=r"2 ranks cannot play with roles\.clerk\.policy=self:5"):
-        dry_run(asking("roles.clerk.policy=self:5"), num_ranks=2)
+@pytest.mark.slow
+@pytest.mark.parametrize("rollouts", ["auto", "first"])
+def test_two_ranks_meet_the_past_as_one_does(rollouts: str, dealt: list[str], tmp_path: Path, warm_python: str) -> None:
+    """A league over two ranks draws the versions of one rank, also when it is resumed."""
+    past = "roles.opponent.policy=league:1"
+    config = kuhn(*dealt, past, "group.group_size=4", "optimizer.lr=1e-4", f"ranks.rollouts={rollouts}")
+    train(config, tmp_path / "one")
+    two = tmp_path / "two"
+    two.mkdir()
+    save_config(config, two / "config.json")
+    forked(warm_python, 2, "-c", RESUMED, str(two))
+    shutil.rmtree(two / "checkpoints" / "rl-000003")
+    forked(warm_python, 2, "-c", RESUMED, str(two))
+    for expected, got in zip(rows(tmp_path / "one"), rows(two), strict=True):
+        for name in ("role/opponent/version", "trained_tokens", "status/completed"):
+            assert got[name] == expected[name], name
+        assert got["loss"] == pytest.approx(expected["loss"], abs=1e-4)
+    one = weights(tmp_path / "one")
+    for key, tensor in weights(two).items():
+        torch.testing.assert_close(tensor, one[key], atol=1e-4, rtol=0)
+    versions = [
+        load_file(folder / "past" / "opponent" / "step-000002.safetensors") for folder in (tmp_path / "one", two)
+    ]
+    for key, tensor in versions[0].items():
+        torch.testing.assert_close(versions[1][key], tensor, atol=1e-4, rtol=0)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,45 @@ def test_a_correction_without_settings_is_named_by_its_kind_alone(tmp_path: Path
 def test_what_is_no_engine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"broken made a str, which lacks policy_version, .*generate, .* of agentgym"):
         train(config(f"engine.kind={FILE}:broken", "sft.num_demos=2", "sft.num_epochs=1"), tmp_path / "run")
+
+
+ENGINES_WITH_A_CHANNEL = """
+from agentgym.trainers.engines.component import engine
+from agentgym.trainers.placement.build import torch_engine
+from agentgym.trainers.placement.channels import EngineChannel
+
+CALLS = []
+
+
+class Counted(EngineChannel):
+    async def publish(self, version):
+        CALLS.append(f"publish {version}")
+        await super().publish(version)
+
+    async def sleep(self):
+        CALLS.append("sleep")
+
+
+@engine("far", channel=Counted, is_embedded=True)
+def far(config, model):
+    made = torch_engine(config, model)
+
+    async def connect(say):
+        say("far: connected")
+        CALLS.append("connect")
+
+    made.connect = connect
+    return made
+"""
+
+
+def test_an_engine_may_bring_the_channel_of_its_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "far.py"
+    file.write_text(ENGINES_WITH_A_CHANNEL, encoding="utf-8")
+    train(config(f"engine.kind={file}:far", "num_steps=2", "sft.num_demos=2", "sft.num_epochs=1"), tmp_path / "run")
+    module = next(one for one in list(sys.modules.values()) if getattr(one, "__file__", None) == str(file))
+    assert module.CALLS == ["connect", "sleep", "publish 0", "sleep", "publish 1", "sleep", "publish 2"]
+    assert "far: connected" in capsys.readouterr().err
 
 
 ENGINES_THAT_FAIL = """

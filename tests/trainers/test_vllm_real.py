@@ -42,7 +42,7 @@ from agentgym.trainers.models.config import LoraSettings, ModelConfig
 from agentgym.trainers.models.kv_cache import cache_argument, cache_of
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.models.optimizer import OptimizerConfig
-from agentgym.trainers.placement.build import build_guest
+from agentgym.trainers.placement.servers import build_guest
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run.run import Run
 from agentgym.trainers.train import train

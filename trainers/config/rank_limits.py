@@ -19,8 +19,6 @@ def check_ranks(config: TrainConfig, num_ranks: int) -> None:
         return
     if config.sft.trainer == "trl" and config.sft.has_phase:
         raise ConfigError(f"{num_ranks} ranks cannot train with sft.trainer=trl: train with one rank")
-    if past := [f"roles.{name}.policy={role.policy}" for name, role in config.roles.items() if role.past]:
-        raise ConfigError(f"{num_ranks} ranks cannot play with {past[0]}: train with one rank")
     for name, optimizer in {"optimizer": config.optimizer, "sft.optimizer": config.sft.optimizer}.items():
         if optimizer.kind == "muon":  # its update needs whole matrices
             raise ConfigError(f"{num_ranks} ranks cannot train with {name}.kind=muon: set {name}.kind=adamw")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from agentgym.plugins import Component, F, Registry, checked_options
+from agentgym.plugins import Component, F, Registry, checked_options, imported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,13 @@ class EngineComponent(Component):
     """True if several ranks may sample at the same time, each by an engine of its own."""
     runs_on_ray: bool = False
     """True if a Ray cluster can start it (``cluster.address``)."""
+    channel: Callable[..., Any] | str = "agentgym.trainers.placement.channels:EngineChannel"
+    """Class of its :class:`~agentgym.trainers.placement.channels.WeightChannel`, or its ``module:class``."""
+
+    @property
+    def make_channel(self) -> Callable[..., Any]:
+        """The class of its channel, imported if necessary."""
+        return imported(self.channel)
 
 
 ENGINES = Registry[EngineComponent](
@@ -43,7 +50,8 @@ def engine(name: str, **metadata: Any) -> Callable[[F], F]:
 
     It may take ``config`` (the :class:`~agentgym.trainers.config.train.TrainConfig`), ``model`` (the trainer's, whose
     weights the engine reads in ``update_weights``), ``run_dir`` (which may not exist yet), ``num_episodes`` (the most
-    that this rank plays at the same time), and the keys of its options (``engine.options``).
+    that this rank plays at the same time), and the keys of its options (``engine.options``). If it has an
+    ``async connect(say)``, a run awaits it before the first ``update_weights``.
 
     Args:
         name: its name in ``engine.kind``.
@@ -59,7 +67,7 @@ def engine(name: str, **metadata: Any) -> Callable[[F], F]:
     return register
 
 
-_BUILD = "agentgym.trainers.placement.build"
+_BUILD, _SERVERS = "agentgym.trainers.placement.build", "agentgym.trainers.placement.servers"
 ENGINES.add(
     EngineComponent(
         name="torch",
@@ -72,6 +80,12 @@ ENGINES.add(
 )
 ENGINES.add(
     EngineComponent(
-        name="vllm", family="engine", function=f"{_BUILD}:servers", is_served=True, is_shared=True, runs_on_ray=True
+        name="vllm",
+        family="engine",
+        function=f"{_SERVERS}:servers",
+        is_served=True,
+        is_shared=True,
+        runs_on_ray=True,
+        channel=f"{_SERVERS}:ServersChannel",
     )
 )

@@ -28,6 +28,7 @@ from agentgym.rollout.transcript import read_answer_object, transcript
 from agentgym.tool import cut_output
 from agentgym.trainers.engines.openai.escape import escaped
 from agentgym.trainers.engines.openai.http import OpenAIClient
+from agentgym.trainers.engines.openai.refusals import TextRefusedError
 from agentgym.trainers.engines.openai.wire import WireMessage
 from agentgym.trainers.judges.config import JudgeConfig
 from agentgym.types import RewardPart, RewardRole, Segment, Status, Trajectory, TrajectoryGroup
@@ -105,7 +106,8 @@ class Judge:
             scores = await self._voted(trajectories)
         except EngineError as error:
             self._counts["num_failed"] += len(trajectories)
-            return [_ungraded(one, error) for one in trajectories]
+            refused = self.config.structured and isinstance(error, TextRefusedError)
+            return [_ungraded(one, error, "judge_schema" if refused else "judge") for one in trajectories]
         return [self._with_score(one, score) for one, score in zip(trajectories, scores, strict=True)]
 
     async def _voted(self, trajectories: Sequence[Trajectory]) -> list[float]:
@@ -270,12 +272,13 @@ def all_wrong(votes: Sequence[Sequence[float]], below: float, agreement: str) ->
     return [at for at, share in enumerate(shares) if share > 0 and share >= needed]
 
 
-def _ungraded(trajectory: Trajectory, error: EngineError) -> Trajectory:
+def _ungraded(trajectory: Trajectory, error: EngineError, failed_part: str) -> Trajectory:
     return replace(
         trajectory,
         status=Status.ABORTED,
         success=None,
         error=cut_output(f"the judge: {error}"),
+        failed_part=failed_part,
         voids=(*trajectory.voids, NAME),
     )
 

@@ -67,5 +67,7 @@ def _bytes_of(config: TrainConfig, name: str, role: RoleConfig, num_ranks: int, 
     # under adapters a copy of the policy shares all other weights with it
     is_shared = not role.model and own.model.lora.rank > 0
     kept = FLOAT32 * weights.trained if is_shared else part.weights
+    if role.past is not None and num_ranks > 1:  # each rank that samples has a whole copy
+        kept = FLOAT32 * weights.all
     of_training = part.gradients + part.optimizer + part.reference if role.trained else 0
     return kept + of_training + part.engine_weights + part.kv_cache

@@ -64,12 +64,13 @@ class FleetEngine(EngineClient):
         )
 
     async def connect(self, say: Callable[[str], None]) -> None:
-        """Wait for the first engine.
+        """Wait for the first engine; the rank that starts the engines says which are lost later.
 
         Raises:
             ConfigError: none came up in time.
         """
-        self._fleet.say = say
+        if self._fleet.is_ours:
+            self._fleet.say = say
         await self._fleet.wait_for_one()
 
     async def close(self) -> None:

@@ -88,7 +88,7 @@ class Fleet:
         *,
         is_ours: bool = True,
     ) -> None:
-        self._kind, self._config, self._admit, self._is_ours = kind, config, admit, is_ours
+        self._kind, self._config, self._admit, self.is_ours = kind, config, admit, is_ours
         self.members = [FleetActor(index, handle) for index, handle in enumerate(handles)]
         self.say: Callable[[str], None] = lambda line: None
         self.stats = FleetStats()
@@ -167,7 +167,7 @@ class Fleet:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
         self._keepers = []
-        for member in self.members if self._is_ours else ():
+        for member in self.members if self.is_ours else ():
             with suppress(RayError):
                 ray.kill(member.handle)
 
@@ -209,7 +209,7 @@ class Fleet:
                 state: ActorState = answer.result()
                 return state
         answer.cancel()
-        if is_up and self._is_ours:
+        if is_up and self.is_ours:
             self.stats.num_hung += 1
             with suppress(RayError):
                 ray.kill(member.handle, no_restart=False)

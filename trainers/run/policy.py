@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch.distributed.fsdp import FSDPModule
 
 from agentgym.engine import Engine
-from agentgym.errors import EngineError, boundary
 from agentgym.trainers.config.rank_limits import Roles, episodes_of_rank
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.copies import copy_whole, move_whole
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard, shard_from_first
-from agentgym.trainers.engines.facts import facts_of
-from agentgym.trainers.engines.vllm.gathered import GatheredWeights
-from agentgym.trainers.engines.vllm.proof import DTYPES
-from agentgym.trainers.engines.vllm.server import ServersEngine, VllmEngine
-from agentgym.trainers.engines.vllm.weights import Handover, Published, probe_ids
 from agentgym.trainers.models.model import frozen_copy, never_trained
 from agentgym.trainers.models.quantized import is_quantized
-from agentgym.trainers.placement.build import (
-    borrowing_engine,
-    build_engine,
-    build_guest,
-    connect_engine,
-    engine_notes,
-    on_rank,
-)
+from agentgym.trainers.placement.build import borrowing_engine, build_engine, engine_notes
+from agentgym.trainers.placement.channels import EngineChannel, TrainedModel, WeightChannel
 from agentgym.trainers.placement.lending import GatherOnDemand
+from agentgym.trainers.placement.servers import build_guest
 from agentgym.trainers.run.cluster import engine_on
 from agentgym.trainers.types import CausalLM, Tokenizer
 
@@ -67,53 +56,51 @@ class RunPolicy:
         self._gather_on_demand = GatherOnDemand(self.model) if roles.lend else None
         if self._gather_on_demand is not None:
             self.served = self._gather_on_demand.empty_model
-        self._gathered: GatheredWeights | None = None
         self.engine: Engine | None = None
         """The inference engine of a rank that samples, once :meth:`make_engine` has made it; None on others."""
+        self._channel: WeightChannel | None = None
 
     def make_engine(self) -> None:
-        """Create the engine of a rank that samples."""
+        """Create the engine of a rank that samples, and the channel of its weights."""
+        config, cluster = self._config, self._cluster
         self.engine = self._made_engine()
+        make = EngineChannel if cluster is not None and config.cluster.plays else config.engine.traits.make_channel
+        self._channel = make(
+            self.engine,
+            TrainedModel(
+                config=config,
+                model=self.model,
+                served=self.served,
+                tokenizer=self._tokenizer,
+                run_dir=self._run_dir,
+                ranks=self._ranks,
+                roles=self._roles,
+                start_servers=cluster.start_engines if cluster is not None else lambda source: False,
+            ),
+        )
+
+    @property
+    def channel(self) -> WeightChannel:
+        """The channel by which weights reach the engine, once :meth:`make_engine` has made it."""
+        assert self._channel is not None, "make_engine comes first"
+        return self._channel
 
     async def connect(self, say: Callable[[str], None]) -> None:
         """Wait until an engine outside this process is ready. A second call does nothing."""
-        ranks = self._ranks
-        if not ranks.is_main:
-            if isinstance(self.engine, VllmEngine):
-                await self.engine.connect(on_rank(ranks.rank))
-            return
-        if self.engine is None or self.served is None:
-            return
-        for note in engine_notes(self.engine, self._config, self.model, self._tokenizer):
-            say(note)
-        await connect_engine(
-            self.engine,
-            self._config,
-            self.served,
-            self._tokenizer,
-            self._run_dir,
-            say,
-            ranks.count,
-            self._cluster.start_engines if self._cluster else lambda source: False,
-        )
+        if self._ranks.is_main and self.engine is not None:
+            for note in engine_notes(self.engine, self._config, self.model, self._tokenizer):
+                say(note)
+        await self.channel.connect(say)
 
     async def update(self, version: int) -> None:
         """Send the model's current weights to the engine. All ranks must call this."""
-        ranks = self._ranks
         if self._config.engine.sleep:  # servers that wake take the memory of the gradients, whose step is over
             self.model.zero_grad()
         if self._gather_on_demand is not None:
             self._gather_on_demand.begin()
         elif self.served is not self.model and not self._roles.gather:
             copy_whole(self.model, self.served)
-        if self._roles.share_servers:
-            await self._update_servers(version)
-        elif self._roles.all_play:
-            await ranks.from_all(lambda: self._update_own(version))
-        else:
-            if self._roles.gather:
-                self._gather(version, self._known_dtypes())
-            await ranks.from_main(lambda: self._update_own(version))
+        await self.channel.publish(version)
 
     def whole_model(self) -> CausalLM | None:
         """Return the unsharded model on the first rank, None on the others. All ranks must call this."""
@@ -125,21 +112,7 @@ class RunPolicy:
             move_whole(self.model, self.served if self._ranks.is_main else None)
         return self.served if self._ranks.is_main else None
 
-    async def sleep_engine(self) -> None:
-        """Let inference servers on this GPU free their memory for training, if ``engine.sleep`` is set."""
-        if self._config.engine.sleep and isinstance(self.engine, VllmEngine):
-            await self.engine.rest()
-
     # ---------------------------------------------------------------------------------------------------- private
-
-    @property
-    def _own_engine(self) -> Engine:
-        assert self.engine is not None, "this rank does not play"
-        return self.engine
-
-    async def _update_own(self, version: int) -> None:
-        with boundary(EngineError, f"engine.kind={self._config.engine.kind}: update_weights"):
-            await self._own_engine.update_weights(version)
 
     def _trained_and_served(self, loaded: CausalLM | None) -> tuple[CausalLM, CausalLM | None]:
         """Return the model that is trained and, on a rank whose engine needs it, the model to sample from.
@@ -171,49 +144,4 @@ class RunPolicy:
             )
         is_sender = roles.gather and (ranks.is_main or roles.all_send)
         source = self.model if is_sender else self.served
-        if source is None:
-            return None
-        engine = build_engine(config, source, self._run_dir, num_episodes)
-        if roles.share_servers and isinstance(engine, VllmEngine):
-            engine.share(ranks.rank, ranks.count if roles.all_send else 1)
-        return engine
-
-    def _gather(self, version: int, dtypes: Collection[str]) -> None:
-        """Gather the weights that ranks write or send for servers. All ranks must call this.
-
-        It comes after :meth:`connect`, to which a new model's weights are still in the first rank's memory.
-        """
-        if self._gathered is None:
-            is_sender = self._ranks.is_main or self._roles.all_send
-            weight_sync = self._config.engine.weight_sync
-            self._gathered = GatheredWeights(self.model, self.served, weight_sync, is_sender=is_sender)
-            if isinstance(self.engine, VllmEngine):
-                self.engine.borrow(self._gathered)
-        if isinstance(self.engine, VllmEngine):
-            self.engine.forget()
-        self._gathered.gather(probe_ids(version, facts_of(self.model.config).vocab_size), dtypes or DTYPES)
-
-    def _known_dtypes(self) -> frozenset[str]:
-        """Return the dtypes of all servers' computation, as far as they have told a rank. All ranks must call this."""
-        own = self.engine.dtypes if isinstance(self.engine, VllmEngine) else frozenset()
-        return frozenset().union(*self._ranks.gathered(own))
-
-    async def _update_servers(self, version: int) -> None:
-        """Give the servers from which all ranks sample their weights. All ranks must call this."""
-        engine, ranks = self._own_engine, self._ranks
-        assert isinstance(engine, ServersEngine)
-
-        async def publish() -> Published:
-            assert isinstance(engine, VllmEngine)
-            return engine.publish(version, dtypes)
-
-        known = await ranks.from_all(engine.hold)
-        dtypes: frozenset[str] = frozenset().union(*(one.dtypes for one in known))
-        if self._roles.gather:
-            self._gather(version, dtypes)
-        published = await ranks.from_main(publish)
-        is_patient = not any(one.num_ready for one in known)
-        given = await ranks.from_all(lambda: engine.give(published, is_patient=is_patient))
-        if not any(given) and not is_patient:  # those that were ready are lost: wait until one is back
-            given = await ranks.from_all(lambda: engine.give(published, is_patient=True))
-        engine.adopt(Handover(published=published, servers={url: one for part in given for url, one in part.items()}))
+        return None if source is None else build_engine(config, source, self._run_dir, num_episodes)

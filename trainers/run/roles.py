@@ -85,7 +85,16 @@ class RunRoles:
         check_parts(config, {env.config.env.id: (env.parts, env.eval_parts) for env in envs})
         self.trained = {name: self._trained(name) for name, role in self._configs.items() if role.trained}
         self._past = {
-            name: PastPolicy(past, config, model, run_dir / PAST / name, name, partial(self._engine_of, name, config))
+            name: PastPolicy(
+                past,
+                config,
+                model,
+                run_dir / PAST / name,
+                name,
+                partial(self._engine_of, name, config),
+                ranks,
+                samples=ranks.is_main or all_ranks_sample(config, ranks.count),
+            )
             for name, role in self._configs.items()
             if (past := role.past) is not None
         }
@@ -141,11 +150,14 @@ class RunRoles:
     async def begin_step(self, step: int, results: Mapping[str, Results] | None = None) -> None:
         """Load the versions that roles of the past play in a step, or in an evaluation after it.
 
+        All ranks must call this with the same results, and load the same versions.
+
         Args:
             results: by role, success against each version so far; None for the newest version.
         """
         for name, past in self._past.items():
-            await past.begin_step(step, None if results is None else results.get(name, {}))
+            so_far = None if results is None else results.get(name, {})
+            await self._ranks.from_all(partial(past.begin_step, step, so_far))
 
     def count(self, groups: Iterable[TrajectoryGroup], results: dict[str, Results]) -> None:
         """Add the results of a step's groups to those of the versions that played in it."""
@@ -195,7 +207,8 @@ class RunRoles:
         for close in self._closing:
             await close()
         for past in self._past.values():
-            await past.engine.close()
+            if past.engine is not None:
+                await past.engine.close()
         for role in self.trained.values():
             if role.policy.engine is not None:
                 await role.policy.engine.close()

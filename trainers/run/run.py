@@ -221,7 +221,7 @@ class Run:
     async def sleep_engines(self) -> None:
         """Let inference servers on this GPU free their memory for training, if ``engine.sleep`` is set."""
         for policy in (self.policy, *(role.policy for role in self.roles.trained.values())):
-            await policy.sleep_engine()
+            await policy.channel.sleep()
 
     async def close(self) -> None:
         """Close the engine and the environments."""

@@ -8,7 +8,7 @@ import torch
 
 from agentgym.cli.main import main
 from agentgym.trainers.engines.vllm.transfer import IpcChannel, TransferChannel
-from agentgym.trainers.placement import build
+from agentgym.trainers.placement import servers
 
 
 def make_channel(weight_sync: str, device: torch.device) -> TransferChannel:
@@ -18,5 +18,5 @@ def make_channel(weight_sync: str, device: torch.device) -> TransferChannel:
 
 
 if __name__ == "__main__":
-    build.make_channel = make_channel
+    servers.make_channel = make_channel
     main()

@@ -176,9 +176,11 @@ class Vision:
         opened = {kind: one.clone() for kind, one in masks.items()}
         for row, own in enumerate(ids.tolist()):
             for place, _, count in self.images_in(own):
-                for one in opened.values():
+                later = torch.ones(count, count, dtype=torch.bool, device=ids.device).triu_(1)
+                for one in opened.values():  # earlier places stay as they are: beyond a window they are hidden
                     first = one.shape[-1] - ids.shape[1] + place
-                    one[row, :, place : place + count, first : first + count] = one.dtype == torch.bool
+                    block = one[row, :, place : place + count, first : first + count]
+                    block.masked_fill_(later, one.dtype == torch.bool)
         return {"attention_mask": opened if isinstance(mask, dict) else opened[""]}
 
     def after(self, module: Any, args: object, kwargs: dict[str, Any], output: Any) -> Any:

@@ -196,6 +196,31 @@ def test_a_model_that_cannot_see_says_why(folder_of: FolderOf, tmp_path: Path) -
         find_vision(tmp_path, tokenizer)
 
 
+@pytest.mark.parametrize(
+    ("family", "file", "change", "why"),
+    [
+        ("smolvlm", "preprocessor_config.json", {"do_image_splitting": True}, "splits images into parts: set do_"),
+        (
+            "idefics3",
+            "preprocessor_config.json",
+            {"do_image_splitting": True},
+            "splits images into parts: set do_",
+        ),
+        ("gemma3", "preprocessor_config.json", {"do_pan_and_scan": True}, "crops images: set do_pan_and_scan to false"),
+        ("llava_onevision", "config.json", {"vision_feature_select_strategy": "default"}, "'default' is not tested"),
+    ],
+)
+def test_settings_of_a_family_that_are_not_tested_are_refused_by_name(
+    family: str, file: str, change: dict[str, Any], why: str, folder_of: FolderOf, tmp_path: Path
+) -> None:
+    folder = folder_of(family)
+    for name in ("config.json", "preprocessor_config.json"):
+        own = json.loads((folder / name).read_text()) | (change if name == file else {})
+        (tmp_path / name).write_text(json.dumps(own))
+    vision, reason = find_vision(tmp_path, AutoTokenizer.from_pretrained(folder))
+    assert vision is None and family in reason and why in reason
+
+
 def test_where_another_process_samples_a_model_is_one_of_text(folder_of: FolderOf) -> None:
     """Servers and actors sample placeholders too, so the trainer must not leave these out of its distribution."""
     folder = folder_of("qwen2_5_vl")

@@ -138,6 +138,19 @@ def test_cost_of_a_second_role(run: Run, tmp_path: Path) -> None:
     assert found["two_over_one"]["memory_mib"] > 0.5 and found["two_over_one"]["step_s"] > 0
 
 
+@pytest.mark.slow
+def test_learning_to_see_beside_a_blind_control(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    folders = ["--seeds", "0", "--runs", tmp_path / "runs", "--out", tmp_path]
+    tiny = ["num_steps=1", "sft.num_demos=32", "groups_per_step=1", "group.group_size=2", "eval.num_episodes=2"]
+    run("seeing/learning.py", "run", *folders, "--change", *tiny)
+    run("seeing/learning.py", "report", *folders)
+    found = read(tmp_path / "learning.json")["rows"]
+    assert [row["arm"] for row in found] == ["seeing", "blind"] and all(row["processor_s"] > 0 for row in found)
+    assert "| blind |" in (tmp_path / "learning.md").read_text(encoding="utf-8")
+    assert "</svg>" in (tmp_path / "learning.svg").read_text(encoding="utf-8")
+
+
 def test_the_playing_process_of_the_plan(run: Run, tmp_path: Path) -> None:
     run("plan/plan.py", "--measure", "--out", tmp_path)
     found = read(tmp_path / "measured.json")

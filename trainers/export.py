@@ -14,7 +14,7 @@ from agentgym.trainers.models.adapters import save_adapters
 from agentgym.trainers.models.model import add_lora, load_model, save_model
 from agentgym.trainers.models.quantized import check_same_tensors, kept_state, stored_state
 from agentgym.trainers.models.rehearsal import prepare_saving
-from agentgym.trainers.models.tiny import build_model, read_tokenizer
+from agentgym.trainers.models.tiny import build_model, build_vision, read_tokenizer
 from agentgym.trainers.models.vocabulary import renderer_for
 from agentgym.trainers.run.folder import TOKENIZER_NAME
 
@@ -39,7 +39,8 @@ def export_checkpoint(run_dir: Path, out: Path, name: str = "", *, only_adapters
         model, tokenizer = load_model(settings.path, settings.lora.quantize)
     else:
         tokenizer = read_tokenizer(run_dir / TOKENIZER_NAME)
-        model = build_model(tokenizer, settings, derive_seed(config.seed, "model"))
+        vision = build_vision(tokenizer, settings)
+        model = build_model(tokenizer, settings, derive_seed(config.seed, "model"), vision)
     model = add_lora(model, settings.lora, derive_seed(config.seed, "lora"))
     try:
         outline, _ = read_outline(found)

@@ -29,6 +29,7 @@ class VisualGridEnv(PictureGame):
         actions: ``click`` on a point, or ``pick`` a row and a column.
         coordinates: scale of ``click``: ``pixels`` of the picture, or ``normalised``, 0 to 1000.
         look: offer ``crop``, ``zoom`` and ``look_at``, too.
+        blank: show white pictures of the same size, as a control for policies that see.
         partial: process reward for the right row alone, and for the right column alone, which makes learning faster.
 
     Raises:
@@ -48,7 +49,7 @@ class VisualGridEnv(PictureGame):
     _asked: str = ""
     _is_right: bool | None = None
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (an option each)
         self,
         *,
         size: int = 4,
@@ -57,6 +58,7 @@ class VisualGridEnv(PictureGame):
         actions: str = "click",
         coordinates: Scale = "pixels",
         look: bool = False,
+        blank: bool = False,
         partial: float = 0.0,
         render_mode: str | None = None,
     ) -> None:
@@ -73,6 +75,7 @@ class VisualGridEnv(PictureGame):
             actions=actions,
             coordinates=coordinates,
             look=look,
+            blank=blank,
             max_turns=10 if look else 2,
             render_mode=render_mode,
         )

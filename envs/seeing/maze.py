@@ -33,6 +33,7 @@ class VisualMazeEnv(PictureGame):
         actions: ``move`` by a direction, ``click`` on the next cell, or ``both``.
         coordinates: scale of ``click``: ``pixels`` of the picture, or ``normalised``, 0 to 1000.
         look: offer ``crop``, ``zoom`` and ``look_at``, too.
+        blank: show white pictures of the same size, as a control for policies that see.
         step_cost: cost of a turn, taken off the reward.
         max_turns: turns after which an episode is truncated; None allows 3 for each cell along a side.
 
@@ -63,6 +64,7 @@ class VisualMazeEnv(PictureGame):
         actions: str = "move",
         coordinates: Scale = "pixels",
         look: bool = False,
+        blank: bool = False,
         step_cost: float = 0.0,
         max_turns: int | None = None,
         render_mode: str | None = None,
@@ -77,6 +79,7 @@ class VisualMazeEnv(PictureGame):
             actions=actions,
             coordinates=coordinates,
             look=look,
+            blank=blank,
             max_turns=3 * size if max_turns is None else max_turns,
             render_mode=render_mode,
         )

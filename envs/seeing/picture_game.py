@@ -39,6 +39,7 @@ class PictureGame(LookTools, SoloGame):
         actions: name of a set of tools, of :attr:`action_sets`.
         coordinates: scale of coordinates: ``pixels`` of the picture, or ``normalised``, 0 to 1000.
         look: offer ``crop``, ``zoom`` and ``look_at``, too (:mod:`agentgym.tools.look`).
+        blank: show white pictures of the same size, so that no policy can see the state.
 
     Raises:
         ConfigError: every processor would resize such a picture.
@@ -49,7 +50,7 @@ class PictureGame(LookTools, SoloGame):
     action_sets: ClassVar[Mapping[str, tuple[str, ...]]]
     """Sets of tools, by the name of the set."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (an option each)
         self,
         knobs: Mapping[str, object],
         *,
@@ -58,6 +59,7 @@ class PictureGame(LookTools, SoloGame):
         actions: str,
         coordinates: Scale,
         look: bool,
+        blank: bool,
         max_turns: int,
         render_mode: str | None,
     ) -> None:
@@ -71,7 +73,7 @@ class PictureGame(LookTools, SoloGame):
                 f"{_LEAST_CELL} are needed"
             )
         self._tools = {name: self._tools[name] for name in (*self.action_sets[actions], *(LOOKING if look else ()))}
-        self.look_scale = coordinates
+        self.look_scale, self._is_blank = coordinates, blank
         super().__init__(knobs, max_turns=max_turns, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------ methods to implement
@@ -131,7 +133,7 @@ class PictureGame(LookTools, SoloGame):
 
     def picture(self) -> ImagePart:
         """Return the current state as a picture."""
-        return image_part(png_of(self.draw()))
+        return image_part(png_of(self.blank() if self._is_blank else self.draw()))
 
     def looked_box(self, call: Call) -> Box | None:
         if isinstance(call, ToolCall) and call.name == "click":

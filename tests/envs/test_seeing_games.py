@@ -51,6 +51,18 @@ def test_the_kit_finds_nothing_wrong(name: str, arguments: dict[str, Any]) -> No
     assert [f"{check.name}: {check.detail}" for check in report.failures] == []
 
 
+@pytest.mark.parametrize("name", ["VisualMaze", "VisualGrid"])
+def test_blank_pictures_have_the_same_size_and_show_nothing(name: str) -> None:
+    env, seen = (make(f"agentgym/{name}-v0", picture=64, blank=blank) for blank in (True, False))
+    first = {pixels_of(env.reset(seed=seed)[0]).tobytes() for seed in range(5)}
+    assert len(first) == 1
+    (white, drawn), other = (one.reset(seed=0)[0] for one in (env, seen)), env.step(env.oracle())[0]
+    assert pixels_of(white).shape == pixels_of(drawn).shape and pixels_of(white).min() == 255 > pixels_of(drawn).min()
+    assert texts_of(white) == texts_of(drawn)
+    if name == "VisualMaze":
+        assert pixels_of(other).min() == 255
+
+
 @pytest.mark.parametrize(("name", "arguments"), WORLDS)
 def test_the_oracle_wins_on_many_seeds(name: str, arguments: dict[str, Any]) -> None:
     env = make(f"agentgym/{name}-v0", **arguments)

@@ -59,6 +59,10 @@ class ModelConfig(ChatConfig):
     initializer_range: float = 0.06
     max_context_tokens: int = 512
     """Largest length of a conversation in tokens, for the engine and for a model built from scratch."""
+    picture_size: Natural = 0
+    """Side in pixels of the pictures that a model from scratch sees; 0 builds one that reads text alone."""
+    patch_size: Count = 16
+    """Side in pixels of the part of a picture that becomes one vector, in a model from scratch."""
     vision: Literal["frozen", "trained"] = "frozen"
     """Vision tower and projector of a model that sees."""
     lora: LoraSettings = LoraSettings()
@@ -67,6 +71,16 @@ class ModelConfig(ChatConfig):
         check_ranges(self, "model.")
         if self.vision == "trained" and self.lora.rank > 0:
             raise ConfigError("model.vision=trained trains all weights: set model.lora.rank=0, or model.vision=frozen")
+        if not self.picture_size:
+            return
+        if self.path:
+            raise ConfigError("model.picture_size is for models from scratch; set it to 0, or model.path to nothing")
+        if self.vision != "trained":
+            raise ConfigError("model.picture_size builds a tower with random weights: set model.vision=trained")
+        if self.picture_size % self.patch_size:
+            raise ConfigError(
+                f"model.picture_size={self.picture_size} is no multiple of model.patch_size={self.patch_size}"
+            )
 
     @property
     def trains_adapters_of_files(self) -> bool:
@@ -76,7 +90,7 @@ class ModelConfig(ChatConfig):
     def network_sizes(self, vocab_size: int) -> dict[str, Any]:
         """Return the sizes of a model built from scratch, under their names in a ``config.json``."""
         num_heads = max(1, self.hidden_size // self.head_dim)
-        return {
+        text = {
             "model_type": "qwen3",
             "vocab_size": vocab_size,
             "hidden_size": self.hidden_size,
@@ -85,5 +99,25 @@ class ModelConfig(ChatConfig):
             "num_attention_heads": num_heads,
             "num_key_value_heads": max(1, num_heads // 2),
             "head_dim": self.head_dim,
+            "tie_word_embeddings": True,
+        }
+        if not self.picture_size:
+            return text
+        tower = {
+            "model_type": "siglip_vision_model",
+            "hidden_size": self.hidden_size,
+            "intermediate_size": text["intermediate_size"],
+            "num_hidden_layers": self.num_layers,
+            "num_attention_heads": num_heads,
+            "image_size": self.picture_size,
+            "patch_size": self.patch_size,
+            "vision_use_head": False,
+        }
+        return {
+            "model_type": "llava",
+            "text_config": text,
+            "vision_config": tower,
+            "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full",
             "tie_word_embeddings": True,
         }

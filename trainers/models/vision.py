@@ -1,4 +1,4 @@
-"""Families of models that see: the text of an image in prompts, its pixels, its positions.
+"""The vision of a model: the text of an image in prompts, its pixels, its positions.
 
 A model that sees has two hooks. One stands before the network below its head: it puts pixels and positions in place of
 media ids (:mod:`agentgym.media`). The other one follows the head: no distribution holds the placeholders of images, in
@@ -11,10 +11,9 @@ from __future__ import annotations
 import io
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import torch
 import transformers
@@ -23,11 +22,11 @@ from transformers import AutoConfig
 
 from agentgym.errors import CorruptDataError, EngineError, EnvError, require_extra
 from agentgym.media import MEDIA, spans_in
+from agentgym.trainers.models.families import FAMILIES
+from agentgym.trainers.models.families.family import Family, Fields
 from agentgym.trainers.models.head import trunk_of
 from agentgym.trainers.types import CausalLM, ModelShape, Tokenizer, unwrapped
 
-Fields = dict[str, Tensor]
-"""Inputs of a model that an image processor makes of images."""
 SUPPRESSED: Final = -3e4
 """Logit of a placeholder: finite in half precision, and exp(SUPPRESSED) is 0."""
 NO_IMAGES: Final = "images reach the embedded engine of this process alone"
@@ -36,54 +35,8 @@ MAX_PIXELS: Final = 1 << 24
 """Most pixels of an image, such as 4096 x 4096; larger ones would take gigabytes in a vision tower."""
 _MOST_KEPT: Final = 1 << 26
 """Most bytes of pixels that are kept between calls."""
-_FILES: Final = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """The way in which one family of models takes images."""
-
-    positions: Literal["plain", "mrope"]
-    """``mrope``: images have three-dimensional positions, and text after them goes on from the largest."""
-    written: str
-    """Text of an image in a message, where the chat template writes none; ``{}`` is the place of its vectors."""
-    count: Callable[[Any, Fields], int]
-    """Number of vectors of one image, from the model's configuration and the processor's fields."""
-    placeholders: tuple[str, ...] = ()
-    """Further tokens that a model may not sample, as their vectors come from pixels."""
-    why_not: Callable[[Any], str] = lambda shape: ""
-    """Reason why a configuration of the family is refused; empty if it is not."""
-
-
-def _merged_patches(shape: Any, fields: Fields) -> int:
-    merged: int = shape.vision_config.spatial_merge_size**2
-    return int(fields["image_grid_thw"][0].prod()) // merged
-
-
-def _patches(shape: Any, fields: Fields) -> int:
-    height, width = fields["pixel_values"].shape[-2:]
-    size: int = shape.vision_config.patch_size
-    has_class: bool = shape.vision_config.model_type == "clip_vision_model"
-    return (height // size) * (width // size) + has_class - int(shape.vision_feature_select_strategy == "default")
-
-
-def _other_tower(shape: Any) -> str:
-    kind = shape.vision_config.model_type
-    return "" if kind in ("clip_vision_model", "siglip_vision_model") else f"with a tower {kind!r} is not tested"
-
-
-_QWEN: Final = Family(
-    positions="mrope",
-    written="<|vision_start|>{}<|vision_end|>",
-    count=_merged_patches,
-    placeholders=("<|video_pad|>",),
-)
-FAMILIES: Final[Mapping[str, Family]] = {
-    "qwen2_vl": _QWEN,
-    "qwen2_5_vl": _QWEN,
-    "llava": Family(positions="plain", written="{}\n", count=_patches, why_not=_other_tower),
-}
-"""Families by the model type of their configuration. Each is held by the tests of ``tests/trainers/vision``."""
+PROCESSOR_FILE: Final = "preprocessor_config.json"
+_FILES: Final = (PROCESSOR_FILE, "processor_config.json", "video_preprocessor_config.json")
 
 
 class Vision:
@@ -91,31 +44,37 @@ class Vision:
 
     Args:
         shape: the model's configuration.
-        folder: a ``from_pretrained`` folder with the image processor's settings.
+        files: contents of the files with the image processor's settings, by name.
         tokenizer: the model's tokenizer.
+        source: the model's name in messages.
     """
 
-    def __init__(self, shape: ModelShape, folder: Path, tokenizer: Tokenizer) -> None:
+    def __init__(self, shape: ModelShape, files: Mapping[str, str], tokenizer: Tokenizer, source: str) -> None:
         require_extra("a model that sees", "images", "PIL")
         self._shape: Any = shape
-        self.files = {name: (folder / name).read_text(encoding="utf-8") for name in _FILES if (folder / name).is_file()}
-        self._processor = _processor(self.files, folder)
-        texts = (self.family.written.replace("{}", ""), *self.family.placeholders)
-        marks = [token for token in tokenizer.get_added_vocab() if any(token in text for text in texts)]
+        self.files = dict(files)
+        self._processor = _processor(self.files, source)
+        family = self.family
         self.pad_id: int = self._shape.image_token_id
         self.pad = str(tokenizer.convert_ids_to_tokens(self.pad_id))
-        self.slot, self.written = self.pad, self.family.written
+        self.slot = family.slot or self.pad
+        self.written = family.written
+        texts = (self.slot, family.before, family.after, family.written.replace("{}", ""), *family.placeholders)
+        marks = [token for token in tokenizer.get_added_vocab() if any(token in text for text in texts)]
         self.control_texts = (self.pad, *marks)
         known = tokenizer.get_added_vocab()
-        self.suppressed = tuple(
-            sorted({self.pad_id, *(known[one] for one in self.family.placeholders if one in known)})
-        )
+        self.suppressed = tuple(sorted({self.pad_id, *(known[one] for one in family.placeholders if one in known)}))
         self._kept: OrderedDict[str, tuple[Fields, int]] = OrderedDict()
 
     @property
     def family(self) -> Family:
         """Family of the model."""
         return FAMILIES[self._shape.model_type]
+
+    @property
+    def why_not(self) -> str:
+        """Reason why the image processor is refused; empty if it is not."""
+        return self.family.why_not_processor(self._processor)
 
     def __deepcopy__(self, _memo: object) -> Vision:
         return self  # nothing of it changes, and copies of a model share it
@@ -127,7 +86,7 @@ class Vision:
 
     def expansion(self, png: bytes) -> str:
         """Return the text of an image: one placeholder for each of its vectors."""
-        return self.pad * self._seen(MEDIA.put(png))[1]
+        return self.family.before + self.pad * self._seen(MEDIA.put(png))[1] + self.family.after
 
     def _seen(self, digest: str) -> tuple[Fields, int]:
         """Return the fields of an image, and the number of its vectors."""
@@ -135,7 +94,7 @@ class Vision:
             self._kept.move_to_end(digest)
             return self._kept[digest]
         made = self._processor(images=[_opened(MEDIA.get(digest))], return_tensors="pt")
-        fields = dict(made)
+        fields = {name: made[name] for name in self.family.inputs}
         self._kept[digest] = found = fields, self.family.count(self._shape, fields)
         while len(self._kept) > 1 and sum(map(_num_bytes, self._kept.values())) > _MOST_KEPT:
             self._kept.popitem(last=False)
@@ -195,8 +154,10 @@ class Vision:
         if not rows:
             return None
         images = [digest for row in rows for _, digest, _ in self.images_in(row)]
-        found = [self._seen(digest)[0] for digest in images]
-        changed = {name: torch.cat([fields[name] for fields in found]).to(ids.device) for name in found[0]}
+        joined = self.family.joined([self._seen(digest)[0] for digest in images])
+        changed: dict[str, Any] = {name: field.to(ids.device) for name, field in joined.items()}
+        if self.family.sees_both_ways:
+            changed |= self._both_ways(ids, kwargs)
         if self.family.positions == "mrope":
             given, cache = kwargs.get("position_ids"), kwargs.get("cache") or kwargs.get("past_key_values")
             if given is None and (cache is None or not cache.get_seq_length()):
@@ -204,6 +165,23 @@ class Vision:
             elif given is None or given.dim() != 3:
                 raise EngineError(f"images of {self._shape.model_type} need positions in three dimensions")
         return args, {**kwargs, **changed, "input_ids": ids.masked_fill(ids < 0, self.pad_id)}
+
+    def _both_ways(self, ids: Tensor, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments by which the places of an image attend to each other, the later ones included."""
+        mask, cache = kwargs.get("attention_mask"), kwargs.get("cache") or kwargs.get("past_key_values")
+        if mask is None or (isinstance(mask, Tensor) and mask.dim() == 2):
+            kept = cache.get_seq_length() if cache is not None else 0  # the types of all tokens, else transformers errs
+            return {"token_type_ids": torch.nn.functional.pad((ids < 0).long(), (kept, 0))}
+        masks = mask if isinstance(mask, dict) else {"": mask}
+        opened = {kind: one.clone() for kind, one in masks.items()}
+        for row, own in enumerate(ids.tolist()):
+            for place, _, count in self.images_in(own):
+                later = torch.ones(count, count, dtype=torch.bool, device=ids.device).triu_(1)
+                for one in opened.values():  # earlier places stay as they are: beyond a window they are hidden
+                    first = one.shape[-1] - ids.shape[1] + place
+                    block = one[row, :, place : place + count, first : first + count]
+                    block.masked_fill_(later, one.dtype == torch.bool)
+        return {"attention_mask": opened if isinstance(mask, dict) else opened[""]}
 
     def after(self, module: Any, args: object, kwargs: dict[str, Any], output: Any) -> Any:
         """Give a trained vision tower a gradient of 0 where a batch has no image; a hook of the same network.
@@ -241,8 +219,11 @@ def find_vision(source: str | Path, tokenizer: Tokenizer) -> tuple[Vision | None
     if reason := FAMILIES[kind].why_not(shape):
         return None, f"{kind} {reason}"
     if not any((folder / name).is_file() for name in _FILES[:2]):
-        return None, f"its folder has no {_FILES[0]}"
-    return Vision(shape, folder, tokenizer), ""
+        return None, f"its folder has no {PROCESSOR_FILE}"
+    files = {name: (folder / name).read_text(encoding="utf-8") for name in _FILES if (folder / name).is_file()}
+    vision = Vision(shape, files, tokenizer, str(folder))
+    reason = vision.why_not
+    return (None, f"the image processor of {kind} {reason}") if reason else (vision, "")
 
 
 def attach_vision(model: CausalLM, vision: Vision) -> None:
@@ -266,8 +247,8 @@ def largest_logit(logits: Tensor) -> float:
     return float(logits.float().masked_fill(logits <= SUPPRESSED, 0).abs().max())
 
 
-def _processor(files: Mapping[str, str], folder: Path) -> Any:
-    """Return the image processor that works without torchvision, with the settings of a folder."""
+def _processor(files: Mapping[str, str], source: str) -> Any:
+    """Return the image processor that works without torchvision, with the settings of a model's files."""
     try:
         settings = json.loads(files[_FILES[0]] if _FILES[0] in files else files[_FILES[1]])
         settings = settings.get("image_processor", settings)
@@ -277,7 +258,7 @@ def _processor(files: Mapping[str, str], folder: Path) -> Any:
             raise ValueError(f"image_processor_type {name!r} is unknown")
         return kind(**{key: value for key, value in settings.items() if key != "image_processor_type"})
     except Exception as error:
-        raise CorruptDataError(f"the image processor in {folder} cannot be read: {error}") from error
+        raise CorruptDataError(f"the image processor in {source} cannot be read: {error}") from error
 
 
 def _opened(png: bytes) -> Any:

@@ -10,21 +10,29 @@ from agentgym.render.config import ChatConfig
 from agentgym.render.guard import control_texts
 from agentgym.trainers.models.model import end_ids, num_known_ids
 from agentgym.trainers.models.sources import local_model
-from agentgym.trainers.models.vision import NO_IMAGES, find_vision
+from agentgym.trainers.models.vision import NO_IMAGES, Vision, find_vision
 from agentgym.trainers.types import CausalLM, Tokenizer
 
 
 def renderer_for(
-    path: str | Path, tokenizer: Tokenizer, chat: ChatConfig, *, takes_images: bool = True
+    path: str | Path,
+    tokenizer: Tokenizer,
+    chat: ChatConfig,
+    *,
+    takes_images: bool = True,
+    own_vision: Vision | None = None,
 ) -> ChatRenderer:
     """Return the renderer of a model's prompts, with its vision if it sees.
 
     Args:
         path: the model's source; empty for a model that is built here.
         takes_images: False if another process samples, which gets token ids alone.
+        own_vision: vision of a model that is built here.
     """
     if not path:
-        return ChatRenderer(tokenizer, chat)
+        renderer = ChatRenderer(tokenizer, chat, vision=own_vision if takes_images else None)
+        renderer.why_text_only = NO_IMAGES if own_vision is not None and not takes_images else ""
+        return renderer
     vision, why_text_only = find_vision(local_model(path), tokenizer) if takes_images else (None, NO_IMAGES)
     renderer = ChatRenderer(tokenizer, chat, end_ids(path), vision=vision)
     renderer.why_text_only = why_text_only

@@ -22,7 +22,7 @@ from agentgym.trainers.models.model_shapes import check_positions
 from agentgym.trainers.models.precision import skip_adapter_casts, use_fused_attention
 from agentgym.trainers.models.quantized import is_quantized
 from agentgym.trainers.models.rehearsal import prepare_saving
-from agentgym.trainers.models.tiny import build_model
+from agentgym.trainers.models.tiny import build_model, build_vision
 from agentgym.trainers.models.vocabulary import check_ids
 from agentgym.trainers.placement.experts import check_experts
 from agentgym.trainers.run.env import RunEnv
@@ -65,7 +65,8 @@ def load_policy(
         model, _ = load_model(settings.path, settings.lora.quantize, tokenizer, takes_images=config.takes_images)
         check_positions(model.config.to_dict(), settings.max_context_tokens)
     else:
-        model = build_model(tokenizer, settings, derive_seed(config.seed, "model"))
+        vision = build_vision(tokenizer, settings) if config.takes_images else None
+        model = build_model(tokenizer, settings, derive_seed(config.seed, "model"), vision)
     check_ids(model, tokenizer, renderer)
     if settings.vision == "trained":
         train_vision(model)

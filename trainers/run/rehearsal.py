@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from agentgym.errors import ConfigError, UsageError
 from agentgym.registry import find, is_remote, make
+from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.losses.episodes_trial import try_with_episodes
 from agentgym.trainers.losses.trial import try_out
 from agentgym.trainers.models.model import load_tokenizer
 from agentgym.trainers.models.sources import cached_model
+from agentgym.trainers.models.vision import NO_IMAGES
 from agentgym.trainers.models.vocabulary import renderer_for
 from agentgym.trainers.run.env import RunEnv
 from agentgym.types import Task
@@ -37,8 +39,7 @@ def rehearse(config: TrainConfig) -> list[str]:
     )
     if renderer is not None:
         notes += renderer.notes
-    if config.model.vision == "trained" and (not path or (renderer is not None and renderer.vision is None)):
-        why = renderer.why_text_only if renderer is not None else "a model that is built here reads text alone"
+    if config.model.vision == "trained" and (why := _why_text_only(config, renderer)):
         raise ConfigError(f"model.vision=trained: {why} (docs/vision.md)")
     task: Task | None = None
     for name, own in config.by_env.items():
@@ -55,9 +56,20 @@ def rehearse(config: TrainConfig) -> list[str]:
             task = task or env.train_tasks[0]
             if renderer is not None:
                 env.check_prompts(renderer)
-            elif not path:
+            elif not path and not config.model.picture_size:
                 env.require_vision()
         finally:
             env.close_probe()
     try_with_episodes(config.loss, renderer, tokenizer, task)
     return notes
+
+
+def _why_text_only(config: TrainConfig, renderer: ChatRenderer | None) -> str:
+    """Return the reason why the model does not see; empty if it does, or if its files are not on this machine."""
+    if renderer is not None:
+        return "" if renderer.vision is not None else renderer.why_text_only
+    if config.model.path:
+        return ""
+    if not config.model.picture_size:
+        return "a model that is built here reads text alone; set model.picture_size"
+    return "" if config.takes_images else NO_IMAGES

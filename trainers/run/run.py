@@ -33,6 +33,7 @@ from agentgym.trainers.losses.trial import try_out
 from agentgym.trainers.models.card import Card, model_card
 from agentgym.trainers.models.precision import allow_tf32
 from agentgym.trainers.models.sources import local_model
+from agentgym.trainers.models.tiny import build_vision
 from agentgym.trainers.models.vocabulary import renderer_for
 from agentgym.trainers.placement.lending import can_lend
 from agentgym.trainers.planning.microbatch import planned_tokens, tokens_note, with_tokens
@@ -87,7 +88,13 @@ class Run:
         if not path:  # before episodes are played for the texts of a tokenizer
             try_with_episodes(config.loss, None, None, first_task)
         self.tokenizer = policy_tokenizer(config, self.envs, run_dir, self.announce, ranks)
-        self.renderer = renderer_for(path, self.tokenizer, config.model.chat, takes_images=config.takes_images)
+        self.renderer = renderer_for(
+            path,
+            self.tokenizer,
+            config.model.chat,
+            takes_images=config.takes_images,
+            own_vision=None if path else build_vision(self.tokenizer, config.model),
+        )
         for env in self.envs:  # before the weights are read, which can take minutes
             env.check_prompts(self.renderer)
         if path:

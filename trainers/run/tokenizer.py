@@ -83,4 +83,5 @@ def _trained(
             words += named
         megabytes = sum(map(len, texts)) / 1e6
         bars.add_task(f"tokenizer of {megabytes:.1f} MB", total=None)  # the library reports nothing on the way
-        return train_tokenizer(texts, model.vocab_size, sorted({*words}), model.splits)
+        has_images = model.picture_size > 0
+        return train_tokenizer(texts, model.vocab_size, sorted({*words}), model.splits, has_images=has_images)

@@ -98,11 +98,12 @@ def test_tokens_equal_transformers_generate_for_two_images_in_two_turns(player: 
     session.add_replies((shown("and ", picture(8, square=3), "?"),))
     ids, vision = session.prompt_ids, player.vision
     greedy = asyncio.run(player.engine.generate(ids, SamplingParams(max_new_tokens=8, temperature=0)))
-    fields = [vision._seen(digest)[0] for _, digest, _ in vision.images_in(ids)]
-    given = {name: torch.cat([one[name] for one in fields]) for name in fields[0]}
+    given = dict(vision.family.joined([vision._seen(digest)[0] for _, digest, _ in vision.images_in(ids)]))
     plain = torch.tensor([[vision.pad_id if one < 0 else one for one in ids]])
     if vision.family.positions == "mrope":
         given["mm_token_type_ids"] = (plain == vision.pad_id).long()
+    if vision.family.sees_both_ways:
+        given["token_type_ids"] = (plain == vision.pad_id).long()
     player.model.save_pretrained(tmp_path)
     own: Any = AutoModelForImageTextToText.from_pretrained(tmp_path)
     made = own.generate(

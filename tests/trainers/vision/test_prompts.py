@@ -15,7 +15,7 @@ import pytest
 import torch
 import transformers
 from PIL import Image
-from testkit.seeing import FAMILIES, image_part, picture, said, shown
+from testkit.seeing import FAMILIES, SEEING, image_part, picture, said, shown
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 
 from agentgym.errors import CorruptDataError, EnvError
@@ -58,9 +58,9 @@ def test_ids_are_the_templates_own_with_the_processors_number_of_placeholders(fa
         [{"role": "user", "content": parts}], tokenize=False, add_generation_prompt=True
     )
     vision = vision_at(folder)
-    counts = iter((16, 16) if family == "llava" else (4, 6))
-    pieces = text.split(vision.pad)
-    whole = pieces[0] + "".join(vision.pad * next(counts) + piece for piece in pieces[1:])
+    own = SEEING[family]
+    pieces = text.split(own.slot)
+    whole = pieces[0] + "".join(own.expanded(n) + piece for n, piece in zip(own.counts, pieces[1:], strict=True))
     expected = tokenizer.encode(whole, add_special_tokens=False)
     assert [vision.pad_id if one < 0 else one for one in ids] == expected
     assert [span.digest for span in spans_in(ids)] == [digest_of(one), digest_of(other)]
@@ -122,7 +122,7 @@ def test_neighbouring_equal_images_stay_two(folder_of: FolderOf) -> None:
     assert len(spans_in(ids)) == 1 and len(vision.images_in(ids)) == 2
 
 
-@pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl"])
+@pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
 def test_positions_equal_the_models_own(family: str, folder_of: FolderOf) -> None:
     renderer, vision = renderer_of(folder_of(family)), vision_at(folder_of(family))
     ids = renderer.prompt_ids([shown("a", picture(1, 112, 56), "bc", picture(2, 28, 84), "d")], ())
@@ -186,14 +186,39 @@ def test_a_model_that_cannot_see_says_why(folder_of: FolderOf, tmp_path: Path) -
     settings["vision_config"]["model_type"] = "pixtral"
     (tmp_path / "config.json").write_text(json.dumps(settings))
     assert find_vision(tmp_path, tokenizer)[1] == "llava with a tower 'pixtral' is not tested"
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "smolvlm"}))
-    assert "smolvlm is not among the families that see (qwen2_vl, " in find_vision(tmp_path, tokenizer)[1]
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "paligemma"}))
+    assert "paligemma is not among the families that see (qwen2_vl, " in find_vision(tmp_path, tokenizer)[1]
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
     assert find_vision(tmp_path, tokenizer)[1] == "qwen3 reads text alone"
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
     (tmp_path / "preprocessor_config.json").write_text('{"image_processor_type": "Nothing"}')
     with pytest.raises(CorruptDataError, match="image_processor_type 'Nothing' is unknown"):
         find_vision(tmp_path, tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("family", "file", "change", "why"),
+    [
+        ("smolvlm", "preprocessor_config.json", {"do_image_splitting": True}, "splits images into parts: set do_"),
+        (
+            "idefics3",
+            "preprocessor_config.json",
+            {"do_image_splitting": True},
+            "splits images into parts: set do_",
+        ),
+        ("gemma3", "preprocessor_config.json", {"do_pan_and_scan": True}, "crops images: set do_pan_and_scan to false"),
+        ("llava_onevision", "config.json", {"vision_feature_select_strategy": "default"}, "'default' is not tested"),
+    ],
+)
+def test_settings_of_a_family_that_are_not_tested_are_refused_by_name(
+    family: str, file: str, change: dict[str, Any], why: str, folder_of: FolderOf, tmp_path: Path
+) -> None:
+    folder = folder_of(family)
+    for name in ("config.json", "preprocessor_config.json"):
+        own = json.loads((folder / name).read_text()) | (change if name == file else {})
+        (tmp_path / name).write_text(json.dumps(own))
+    vision, reason = find_vision(tmp_path, AutoTokenizer.from_pretrained(folder))
+    assert vision is None and family in reason and why in reason
 
 
 def test_where_another_process_samples_a_model_is_one_of_text(folder_of: FolderOf) -> None:

@@ -30,7 +30,7 @@ from agentgym.trainers.data.weighted_row import WeightedRow
 from agentgym.trainers.models.config import LoraSettings, ModelConfig
 from agentgym.trainers.models.head import head_of, trunk_of
 from agentgym.trainers.models.head_logprobs import head_logprobs
-from agentgym.trainers.models.model import add_lora, frozen_copy, load_model, train_vision
+from agentgym.trainers.models.model import add_lora, frozen_copy, load_model, save_model, train_vision
 from agentgym.trainers.models.vision import vision_of
 from agentgym.trainers.models.vocabulary import renderer_for
 from agentgym.trainers.recipes import load_recipe
@@ -136,11 +136,35 @@ def test_adapters_are_under_the_language_model_alone(family: str, folder_of: Cal
     model, renderer = _loaded(folder_of(family))
     adapted: Any = add_lora(model, LoraSettings(rank=2), seed=0)
     names = [name for name, _ in adapted.named_parameters() if "lora_" in name]
-    assert len(names) == 2 * 2 * 7 and all(".language_model." in name for name in names)
+    assert len(names) == 2 * 2 * 7 and all(".language_model." in name or ".text_model." in name for name in names)
     assert vision_of(adapted) is not None
     made = _logprobs(adapted, [_row(renderer, picture(1))])[0]
     made.sum().backward()  # type: ignore[no-untyped-call]
     assert {name for name, weight in adapted.named_parameters() if weight.grad is not None} == set(names)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_step_trains_tower_and_text_and_the_saved_folder_is_read_again(
+    family: str, folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model, tokenizer = load_model(folder_of(family), say=lambda line: None)
+    renderer = renderer_for(folder_of(family), tokenizer, ChatConfig())
+    row, start = _row(renderer, "a ", picture(1, 84, 56)), {name: one.clone() for name, one in model.named_parameters()}
+    train_vision(model)
+    before = _logprobs(model, [row])[0]
+    before.sum().backward()  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.grad is not None:
+                weight.add_(weight.grad / weight.grad.norm().clamp(min=1e-6), alpha=1e-3)
+    changed = {name for name, weight in model.named_parameters() if not torch.equal(weight, start[name])}
+    assert any("vis" in name for name in changed) and any("layers.0.self_attn.q_proj" in name for name in changed)
+    after = _logprobs(model, [row])[0].detach()
+    assert after.sum() > before.sum()
+    save_model(model, tokenizer, tmp_path / "saved")
+    again, renderer = _loaded(tmp_path / "saved")
+    torch.testing.assert_close(_logprobs(again, [row])[0], after, atol=1e-6, rtol=0)
+    assert AutoModelForImageTextToText.from_pretrained(tmp_path / "saved").config.model_type == family
 
 
 def test_copies_of_a_model_see(folder_of: Callable[[str], Path]) -> None:

@@ -342,6 +342,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "hapo": {"pivot": 0.3, "clip_scale": 0.2, "advantage_scale": 0.2, "signed": False},
     "gtpo": {"right_weight": 3.0, "most_entropy": 0.9, "entropy_penalty": 0.5, "shares_weight": False},
     "ace": {"alpha": 3.0},
+    "flash_reinforce": {"delta": 9.0, "failed_share": 0.4, "right_from": 0.3},
     "arbitrary_entropy": {"target": 0.9, "hot": 1.5, "cold": 0.5, "right_above": 0.7, "most": 0.05},
     "lp_reg": {"coef": 0.5, "noise": 0.4, "relative": False, "share": 0.5},
     "siren": {"coef": 0.1, "top_p": 0.95, "most_tokens": 1, "quantile": 0.3},
@@ -387,6 +388,8 @@ BESIDE: dict[tuple[str, str], dict[str, Any]] = {
     ("lp_reg", "relative"): {"noise": 0.2},
     **{("gtpo", name): {"most_entropy": 9.0} for name in ("right_weight", "entropy_penalty", "shares_weight")},
     ("hapo", "clip_scale"): {"pivot": 0.0},
+    ("flash_reinforce", "failed_share"): {"delta": 9.0},
+    ("flash_reinforce", "right_from"): {"delta": 9.0, "failed_share": 0.4},
     ("arbitrary_entropy", "target"): {"most": 9.0},
     ("arbitrary_entropy", "hot"): {"target": 9.0},
 }

@@ -1,0 +1,68 @@
+"""FlashREINFORCE: worked examples of its weights, their edges, and a run that it changes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from testkit.acting import weights_after
+
+from agentgym.trainers.losses.published.flash_reinforce import (
+    FlashReinforceOptions,
+    binary_kl,
+    flash_reinforce,
+    prepare_flash_reinforce,
+)
+
+OLD = torch.tensor([0.5, 0.5, 0.5, 0.5], dtype=torch.float64).log()
+NOW = torch.tensor([0.5, 0.52, 0.9, 0.5], dtype=torch.float64).log()
+
+
+def scored(reward: list[float], trajectory: list[int], **options: Any) -> list[float]:
+    made = prepare_flash_reinforce(
+        *(NOW, OLD, torch.tensor([0.1, 0.4, 0.3, 0.2]), torch.tensor(reward, dtype=torch.float64)),
+        torch.tensor(trajectory),
+        FlashReinforceOptions(**options),
+    )
+    return made["scored"].tolist()
+
+
+def test_flash_reinforce() -> None:
+    """Rewards 1 and 0 of two trajectories have the mean 0.5; the second has drifted by far more than 0.003."""
+    drift = binary_kl(OLD, NOW).tolist()
+    assert drift[2] == pytest.approx(0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1))
+    assert scored([1.0, 1.0, 0.0, 0.0], [3, 3, 8, 8]) == pytest.approx([0.5, 0.5 * 1.04, 0.0, 0.0])
+    assert scored([1.0, 1.0, 0.0, 0.0], [3, 3, 8, 8], delta=1.0) == pytest.approx([0.5, 0.52, -0.9, -0.5])
+    loss, was_gated = flash_reinforce(NOW, torch.tensor([0.5, 0.0, -1.0, 0.0], dtype=torch.float64))
+    assert loss.tolist() == pytest.approx([-0.5 * math.log(0.5), 0.0, math.log(0.9), 0.0])
+    assert was_gated.tolist() == [False, True, False, True]
+
+
+def test_a_trajectory_counts_once_in_the_mean() -> None:
+    """One right token beside three wrong ones of one trajectory: the mean is still 0.5."""
+    assert scored([1.0, 0.0, 0.0, 0.0], [0, 1, 1, 1], delta=9.0)[0] == pytest.approx(0.5)
+
+
+def test_the_most_uncertain_half_of_a_failed_trajectory_trains() -> None:
+    made = scored([0.0, 0.0, 0.0, 1.0], [0, 0, 0, 1], delta=9.0, failed_share=0.5)
+    assert [bool(one) for one in made] == [False, True, True, True], "two of three, rounded up"
+
+
+def test_equal_rewards_have_no_gradient() -> None:
+    assert scored([1.0] * 4, [0, 0, 1, 1], delta=9.0) == [0.0] * 4
+
+
+def test_a_rejected_trajectory_of_an_infinite_ratio_stays_finite() -> None:
+    far, reward, one = torch.tensor([-1e4]), torch.tensor([1.0]), torch.tensor([0])
+    made = prepare_flash_reinforce(torch.zeros(1), far, torch.zeros(1), reward, one, FlashReinforceOptions())
+    assert made["scored"].tolist() == [0.0]
+
+
+def test_it_acts_in_a_run() -> None:
+    chosen = "loss.kind=flash_reinforce"
+    assert weights_after(chosen) != weights_after("loss.kind=reinforce")
+    assert weights_after(chosen) != weights_after(
+        chosen, 'loss.options={"kind": "flash_reinforce", "failed_share": 0.2}'
+    )

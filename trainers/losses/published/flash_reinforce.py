@@ -1,0 +1,100 @@
+"""FlashREINFORCE: one rollout per task, the batch's mean as its baseline, and trajectories that have drifted left out.
+
+Source: "FlashREINFORCE" (yifanzhang-pro/FlashREINFORCE, ``flashreinforce/loss.py``). The importance ratio weighs the
+score without a clip and without a gradient of its own. A trajectory whose mean binary KL from the policy that sampled
+it is above a bound has no gradient, and counts in the mean all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from agentgym.plugins import Options
+from agentgym.settings import NonNegative, PositiveFraction
+from agentgym.trainers.losses.component import policy_loss
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlashReinforceOptions(Options):
+    """Keys of FlashREINFORCE."""
+
+    kind: Literal["flash_reinforce"] = "flash_reinforce"
+    delta: NonNegative = 3e-3
+    """Largest mean binary KL of a trajectory that trains, in nats per token."""
+    failed_share: PositiveFraction = 1.0
+    """Share of a failed trajectory's tokens that train, from the most uncertain on."""
+    right_from: float = 0.5
+    """Reward from which on a trajectory has not failed."""
+
+
+def binary_kl(logprob_old: Tensor, logprob: Tensor) -> Tensor:
+    """Return the KL divergence of "this token or another" under both policies, ``[M]``.
+
+    Example:
+        >>> import torch
+        >>> round(binary_kl(torch.tensor([0.5]).log(), torch.tensor([0.25]).log()).item(), 6)
+        0.143841
+    """
+    import torch
+
+    before, now = (one.exp().clamp(1e-6, 1 - 1e-6) for one in (logprob_old, logprob))
+    return before * (before / now).log() + (1 - before) * (torch.log1p(-before) - torch.log1p(-now))
+
+
+def prepare_flash_reinforce(
+    logprob: Tensor,
+    logprob_old: Tensor,
+    entropy: Tensor,
+    reward: Tensor,
+    trajectory: Tensor,
+    options: FlashReinforceOptions,
+) -> dict[str, Tensor]:
+    """Return the weight of each token's score, ``[M]``: 0 where it does not train."""
+    import torch
+
+    _, member = torch.unique(trajectory, return_inverse=True)
+    sizes = torch.bincount(member)
+    rewards = reward.new_zeros(len(sizes)).index_copy(0, member, reward)
+    drift = logprob.new_zeros(len(sizes)).index_add(0, member, binary_kl(logprob_old, logprob.detach())) / sizes
+    trains = (drift.clamp(min=0) <= options.delta)[member]
+    if options.failed_share < 1:
+        trains &= _most_uncertain(entropy.detach(), member, options.failed_share) | (reward >= options.right_from)
+    # a rejected token's ratio may be infinite, and infinity times 0 is no number
+    ratio = torch.where(trains, logprob.detach() - logprob_old, 0.0).exp()
+    return {"scored": torch.where(trains, ratio * (reward - rewards.mean()), 0.0)}
+
+
+def _most_uncertain(entropy: Tensor, member: Tensor, share: float) -> Tensor:
+    """Return True for a share of each trajectory's tokens, rounded up, of the highest entropy; ties go by order."""
+    import math
+
+    import torch
+
+    found = torch.zeros_like(member, dtype=torch.bool)
+    for one in range(int(member.max()) + 1):
+        mine = (member == one).nonzero()[:, 0]
+        order = entropy[mine].argsort(descending=True, stable=True)
+        found[mine[order[: math.ceil(share * len(mine))]]] = True
+    return found
+
+
+@policy_loss(
+    "flash_reinforce",
+    paper="FlashREINFORCE",
+    status="reconstructed",
+    options=FlashReinforceOptions,
+    prepare=prepare_flash_reinforce,
+    clip_low=None,
+    clip_high=None,
+    is_bounded=False,
+    aggregation="seq-mean-token-mean",
+    test="tests/trainers/test_flash_reinforce.py::test_flash_reinforce",
+    limits="the old policy is that of the ratio: loss.mode=bypass makes it the one that sampled, as in the release",
+)
+def flash_reinforce(logprob: Tensor, scored: Tensor) -> tuple[Tensor, Tensor]:
+    """``-sg[rho (r - mean r)] log pi``, 0 for trajectories that have drifted; the mean is over all of an update."""
+    return -scored * logprob, scored == 0

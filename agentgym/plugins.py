@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeVar, get_type_hin
 from agentgym import entry_points, user_modules
 from agentgym.canonical import digest
 from agentgym.errors import ConfigError, UnknownNameError, UsageError, blamed, check_type, unknown_name
-from agentgym.settings import Settings, check_ranges, checked
+from agentgym.settings import Settings, adapter, check_ranges, checked
 
 Status = Literal["verified", "reproduced", "experimental", "user"]
 """``verified``: equal to the authors' released code on random inputs (``benchmarks/parity``). ``reproduced``: equal to
@@ -337,8 +337,6 @@ class ByKind:
             return named
 
     def _read(self, value: object) -> Any:
-        from pydantic import TypeAdapter
-
         if self._takes_names and isinstance(value, str):
             value = {"kind": value}
         if not isinstance(value, Mapping | Options):
@@ -353,7 +351,7 @@ class ByKind:
         if isinstance(value, Options):
             return value
         own = next(field.default for field in fields(options) if field.name == "kind")
-        made: Any = TypeAdapter(options).validate_python({**value, "kind": own})
+        made: Any = adapter(options).validate_python({**value, "kind": own})
         # a reference names its file, so a saved configuration keeps it as the kind
         return made if reference == own else replace(made, kind=reference)
 

@@ -263,7 +263,7 @@ def checked(
     if not ignores_unknown:
         _refuse_unknown(kind, values, prefix)
     try:
-        made: T = _adapter(kind).validate_python(values)
+        made: T = adapter(kind).validate_python(values)
     except ValidationError as error:
         first, *others = error.errors()
         message, loc = first["msg"].removeprefix("Value error, "), first["loc"]
@@ -286,12 +286,30 @@ def checked(
     return made
 
 
+@cache
+def adapter(kind: Any) -> Any:
+    """Return pydantic's reader of a class, which takes milliseconds to make."""
+    from pydantic import TypeAdapter  # imported here because it takes 60 ms that `import agentgym` need not pay
+
+    return TypeAdapter(kind)
+
+
+def field_types(kind: Any, *, with_annotations: bool = False) -> Mapping[str, Any]:
+    """Return the types of a dataclass's fields by their names.
+
+    Example:
+        >>> field_types(Range)["below"]
+        <class 'float'>
+    """
+    return _field_types(kind, with_annotations)
+
+
 def _holds_components(kind: Any, loc: Sequence[str | int]) -> bool:
     """Return True if the field at a path is a list of components, whose annotation says how each is read."""
     for name in loc:
         if not is_dataclass(kind):
             return False
-        kind = get_type_hints(kind, include_extras=True)[str(name)]
+        kind = field_types(kind, with_annotations=True)[str(name)]
     marks = (mark for member in get_args(kind) for mark in getattr(member, "__metadata__", ()))
     return any(hasattr(mark, "__get_pydantic_core_schema__") for mark in marks)
 
@@ -309,7 +327,7 @@ def _refuse_unknown(kind: Any, values: object, where: str) -> None:
     if not is_dataclass(kind) or not isinstance(values, Mapping):
         return
     try:
-        hints = get_type_hints(kind)
+        hints = field_types(kind)
     except NameError:  # annotations that name types imported under TYPE_CHECKING only
         return
     known = [part.name for part in fields(kind)]
@@ -327,8 +345,6 @@ def _at(values: object, loc: Sequence[str | int]) -> object:
     return values
 
 
-@cache
-def _adapter(kind: Any) -> Any:
-    from pydantic import TypeAdapter  # imported here because it takes 60 ms that `import agentgym` need not pay
-
-    return TypeAdapter(kind)
+@cache  # resolving the annotations of all groups takes half of the time of building a configuration
+def _field_types(kind: Any, with_annotations: bool) -> Mapping[str, Any]:
+    return get_type_hints(kind, include_extras=with_annotations)

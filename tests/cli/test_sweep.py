@@ -56,7 +56,7 @@ def test_a_sweep_shares_its_warm_starts_and_ends_with_its_results(
 
 
 @pytest.mark.slow
-def test_a_killed_sweep_goes_on(tmp_path: Path) -> None:
+def test_a_killed_sweep_goes_on(tmp_path: Path, warm_commands: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "sweep"
     words = ["sweep", "tiny", *SMALL, "seeds=0,1", "num_steps=40", "--run-dir", str(folder), "--jobs", "1"]
     words.remove("num_steps=2")
@@ -72,6 +72,8 @@ def test_a_killed_sweep_goes_on(tmp_path: Path) -> None:
     begun = read_json_object(folder / "runs" / "run-seed0" / "config.json")
     assert begun["num_steps"] == 40 and not (folder / "runs" / "run-seed0" / "result.json").exists()
     assert list((folder / "runs" / "run-seed0" / "checkpoints").glob("rl-0*"))
+    # only now: a command in the warm Python outlives a signal to the program in front of it
+    monkeypatch.setattr(sys, "executable", str(warm_commands / "python"))
     done = sweep("--resume", folder)
     assert done.exit_code == 0, done.output
     assert all((folder / "runs" / f"run-seed{seed}" / "result.json").is_file() for seed in (0, 1))

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from rich.text import Text
 
 from agentgym.progress import VisibleConsole
 from agentgym.visible_text import visible
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 ODD = r'''
 import os
@@ -80,18 +83,23 @@ def odd(tmp_path: Path) -> str:
     return str(tmp_path / "odd.py")
 
 
-def agentgym(*arguments: str, folder: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run the command in a new process and return what it wrote, without translation of line ends."""
-    done = subprocess.run(
-        [sys.executable, "-m", "agentgym", *arguments],
-        input=stdin.encode(),
-        capture_output=True,
-        cwd=folder,
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "300"},
-        check=False,
-        timeout=120,
-    )
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+@pytest.fixture
+def agentgym(warm_commands: Path, tmp_path: Path) -> Command:
+    """Runs the command in a process of its own and returns what it wrote, without translation of line ends."""
+
+    def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [str(warm_commands / "agentgym"), *arguments],
+            input=stdin.encode(),
+            capture_output=True,
+            cwd=tmp_path,
+            env={**os.environ, "NO_COLOR": "1", "COLUMNS": "300"},
+            check=False,
+            timeout=120,
+        )
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return run
 
 
 @pytest.mark.parametrize("text", ["plain", "two\nlines\tand a tab", "ünïcode 你好 👩‍🔬"])
@@ -118,13 +126,13 @@ def test_a_console_shows_them_in_every_kind_of_output() -> None:
     assert not OBEYED.search(written) and written.count(r"\x1b[2J\u202e") >= 8
 
 
-def test_commands_show_the_texts_of_an_environment(odd: str, tmp_path: Path) -> None:
+def test_commands_show_the_texts_of_an_environment(odd: str, agentgym: Command) -> None:
     runs = [
-        agentgym("eval", f"{odd}:Odd-v0", "--policy", "oracle", "--episodes", "1", "--run-dir", "out", folder=tmp_path),
-        agentgym("view", "out", "--episodes", "1", folder=tmp_path),
-        agentgym("play", f"{odd}:Odd-v0", "--policy", "oracle", folder=tmp_path),
-        agentgym("play", f"{odd}:Odd-v0", folder=tmp_path, stdin="actions\nhint\nlook\n"),
-        agentgym("describe", f"{odd}:Odd-v0", folder=tmp_path),
+        agentgym("eval", f"{odd}:Odd-v0", "--policy", "oracle", "--episodes", "1", "--run-dir", "out"),
+        agentgym("view", "out", "--episodes", "1"),
+        agentgym("play", f"{odd}:Odd-v0", "--policy", "oracle"),
+        agentgym("play", f"{odd}:Odd-v0", stdin="actions\nhint\nlook\n"),
+        agentgym("describe", f"{odd}:Odd-v0"),
     ]
     for done in runs:
         assert done.returncode == 0, done.stderr
@@ -133,22 +141,22 @@ def test_commands_show_the_texts_of_an_environment(odd: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("debug", ["", "1"])
-def test_errors_show_them_too(odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, debug: str) -> None:
+def test_errors_show_them_too(odd: str, agentgym: Command, monkeypatch: pytest.MonkeyPatch, debug: str) -> None:
     monkeypatch.setenv("AGENTGYM_DEBUG", debug)
     for command in (("eval", "--policy", "oracle", "--episodes", "1"), ("play", "--policy", "oracle"), ("mcp",)):
-        done = agentgym(command[0], f"{odd}:Fails-v0", *command[1:], folder=tmp_path)
+        done = agentgym(command[0], f"{odd}:Fails-v0", *command[1:])
         assert done.returncode != 0 and r"\x1b]0;title\x07" in done.stderr
         assert not OBEYED.search(done.stdout + done.stderr), (done.stdout, done.stderr)
 
 
-def test_json_is_all_of_standard_output(odd: str, tmp_path: Path) -> None:
+def test_json_is_all_of_standard_output(odd: str, agentgym: Command) -> None:
     for arguments in (
         ("eval", f"{odd}:Odd-v0", "--policy", "oracle", "--episodes", "1", "--json"),
         ("play", f"{odd}:Odd-v0", "--policy", "oracle", "--json"),
         ("describe", f"{odd}:Odd-v0", "--json"),
         ("check", f"{odd}:Fails-v0", "--json"),
     ):
-        done = agentgym(*arguments, folder=tmp_path)
+        done = agentgym(*arguments)
         json.loads(done.stdout)
         assert "by number" in done.stderr and done.stdout.isascii()
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -140,10 +138,9 @@ def test_a_folder_without_a_rank_is_refused() -> None:
         LoraSettings(path="adapters")
 
 
-def test_the_model_of_a_checkpoint(trained: Path, tmp_path: Path) -> None:
+def test_the_model_of_a_checkpoint(trained: Path, tmp_path: Path, warm_agentgym: Any) -> None:
     out, written = tmp_path / "out", [path.name for path in checkpoints_of(trained)]
-    command = [sys.executable, "-m", "agentgym", "model", "export", "--trust", "--json", str(trained), str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = warm_agentgym("model", "export", "--trust", "--json", str(trained), str(out))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["checkpoint"].endswith(written[-1])
     torch.testing.assert_close(logits(load_model(out)[0]), logits(load_model(trained)[0]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -436,9 +434,8 @@ def test_matrices_of_four_bits_are_whole_on_every_rank() -> None:
     assert one - eight == pytest.approx(shared * 7 / 8, rel=1e-6)
 
 
-def test_a_plan_that_does_not_fit_is_printed() -> None:
-    command = [sys.executable, "-m", "agentgym", "train", "alfworld-qwen2.5-1.5b", "--dry-run", "--device-gib", "8"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def test_a_plan_that_does_not_fit_is_printed(warm_agentgym: Any) -> None:
+    done = warm_agentgym("train", "alfworld-qwen2.5-1.5b", "--dry-run", "--device-gib", "8")
     assert done.returncode == 2 and "GiB on the first rank and the device has 8" in done.stderr
     assert "gradients, GiB" in done.stdout and "optimizer, GiB" in done.stdout
 

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -319,7 +318,15 @@ def test_a_hub_that_cannot_be_reached_is_refused_at_once(tmp_path: Path, monkeyp
     check_source(str(tmp_path / "not-yet"))
 
 
-def test_a_model_comes_from_a_hub(tmp_path: Path) -> None:
+FROM_HUB = """
+import importlib, huggingface_hub.constants
+importlib.reload(huggingface_hub.constants)  # which have read the environment before this command had it
+from agentgym.cli.main import main
+main()
+"""
+
+
+def test_a_model_comes_from_a_hub(tmp_path: Path, warm_commands: Path) -> None:
     """The hub's own client downloads it from a server that answers as the hub does."""
     write_gguf(tmp_path / "tiny.gguf")
     import_model(str(tmp_path / "tiny.gguf"), tmp_path / "published")
@@ -327,7 +334,7 @@ def test_a_model_comes_from_a_hub(tmp_path: Path) -> None:
         where = {**os.environ, "HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
 
         def run(*command: str) -> subprocess.CompletedProcess[str]:
-            arguments = [sys.executable, "-m", "agentgym", *command]
+            arguments = [str(warm_commands / "python"), "-c", FROM_HUB, *command]
             return subprocess.run(arguments, env=where, capture_output=True, text=True, check=False)
 
         done = run("model", "import", "lab/tiny", str(tmp_path / "out"))
@@ -341,6 +348,7 @@ def test_a_model_comes_from_a_hub(tmp_path: Path) -> None:
         played = run("eval", "agentgym/GuessNumber-v0", "--policy", "lab/tiny", *small)
         assert played.returncode == 0, played.stderr
         assert len(seen) > num_requests
+    assert (tmp_path / "hf" / "hub" / "models--lab--tiny").is_dir()
     assert not (tmp_path / "other").exists()
     wanted = {file.name for file in (tmp_path / "published").iterdir()}
     assert {file.name for file in (tmp_path / "out").iterdir()} == wanted

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
 from agentgym.canonical import read_json, shell_word
 from agentgym.errors import ConfigError, CorruptDataError, UnknownNameError, UsageError, unknown_name
@@ -14,7 +14,7 @@ from agentgym.plugins import ByKind
 from agentgym.rollout.kept_files import FOLDER, keep_files
 from agentgym.rollout.record import read_json_object
 from agentgym.rollout.run_kind import kind_of_run, runs_in
-from agentgym.settings import checked, read_pair
+from agentgym.settings import checked, field_types, read_pair
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trust import sign
 
@@ -110,7 +110,7 @@ def _make_way(tree: dict[str, Any], kind: Any, keys: Sequence[str]) -> bool:
             continue
         if not dataclasses.is_dataclass(kind) or not isinstance(node, dict) or key not in node:
             return False
-        kind = get_type_hints(kind, include_extras=True).get(key)
+        kind = field_types(kind, with_annotations=True).get(key)
         node = node[key]
     return False
 
@@ -139,7 +139,7 @@ def _filled(kind: Any, keys: Sequence[str], value: object) -> object:
         return {name: _filled(get_args(kind)[1], [], one) for name, one in value.items()}
     if not dataclasses.is_dataclass(kind):  # free keys, or one of several types
         return value
-    hints = get_type_hints(kind, include_extras=True)
+    hints = field_types(kind, with_annotations=True)
     if keys:
         return _filled(hints.get(keys[0]), keys[1:], value)
     return _with_defaults(kind, hints, value) if isinstance(value, Mapping) else value

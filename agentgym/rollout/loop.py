@@ -286,7 +286,7 @@ async def step_env(env: Env, turn: Turn, limits: EpisodeLimits, delegation: Dele
         with boundary(EnvError, f"{env.env_id} turn {turn.index + 1}", _PASSING):
             async with asyncio.timeout(limits.step_timeout_s) as clock:
                 if delegation is not None:
-                    delegation.clock = clock
+                    delegation.clock, delegation.asked_at = clock, turn.index
                 taken = env.astep(turn.action)
                 stepped = await _limited(env, taken, limits.step_timeout_s, f"turn {turn.index + 1}")
             replies, _, terminated, truncated, info = checked_step(stepped, f"{env.env_id} turn {turn.index + 1}")

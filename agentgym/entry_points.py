@@ -10,7 +10,8 @@ import importlib
 import importlib.metadata
 import logging
 
-from agentgym.errors import contained_exit, gist, place_of
+from agentgym.error_places import place_of
+from agentgym.errors import contained_exit, gist
 
 ENVS, COMPONENTS = "agentgym.envs", "agentgym.components"
 

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import sysconfig
-import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -376,53 +373,13 @@ def failed_part_of(error: BaseException | None) -> str:
     """Return the part of the infrastructure that an error or its first cause with one names; empty if none does.
 
     Example:
-        >>> try:
-        ...     with boundary(EnvError, "env.step", passing=()):
-        ...         raise SandboxDeadError("it is gone")
-        ... except EnvError as error:
-        ...     failed_part_of(error)
+        >>> failed_part_of(SandboxDeadError("it is gone"))
         'sandbox'
     """
-    seen: list[BaseException] = []  # `raise error from error` makes an error its own cause
-    while error is not None and error not in seen:
-        if part := getattr(error, "failed_part", ""):
-            return str(part)
-        seen.append(error)
-        error = error.__cause__
-    return ""
-
-
-def place_of(error: BaseException | None, *, or_ours: bool = True) -> str:
-    """Return the place of an unexpected error as `` (FILE:LINE)``; empty for errors whose message suffices.
-
-    Lines of the standard library and of installed packages are skipped, since the user cannot change them.
-
-    Args:
-        error: the error, or None.
-        or_ours: the place may be in agentgym.
-    """
-    if isinstance(error, TimeoutError):
-        error = error.__cause__  # of asyncio.timeout: the cancellation of what it waited for
-    # the message of a SyntaxError names its place
-    if error is None or isinstance(error, OSError | AgentGymError | SyntaxError):
-        return ""
-    steps = traceback.walk_tb(error.__traceback__)
-    places = [(name, line) for frame, line in steps if not is_of_a_library(name := frame.f_code.co_filename)]
-    if not places or (is_ours(places[-1][0]) and not or_ours):
-        return ""
-    return f" ({places[-1][0]}:{places[-1][1]})"
-
-
-def is_of_a_library(filename: str) -> bool:
-    """Return True for code of the standard library or of an installed package other than agentgym."""
-    libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    is_compiled = filename.endswith((".pyx", ".pxi"))  # Cython names its sources, which are not installed
-    return not is_ours(filename) and (is_compiled or filename.startswith(("<", *libraries)))
-
-
-def is_ours(filename: str) -> bool:
-    """Return True for code of agentgym."""
-    return filename.startswith(str(Path(__file__).parent))
+    if part := getattr(error, "failed_part", ""):
+        return str(part)
+    cause = None if error is None else error.__cause__
+    return "" if cause is None or cause is error else failed_part_of(cause)  # `raise error from error` is its own cause
 
 
 def raising_first_cause(call: Callable[[], Result]) -> Result:

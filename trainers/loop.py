@@ -169,7 +169,10 @@ class TrainingLoop:
             has_base=not config.model.trains_adapters_of_files,
             has_adapters=config.needs_no_second_model,
             optimizer=make_optimizer(self.run.model, config.sft.optimizer if phase == "sft" else config.optimizer),
-            columns={env.key: ColumnMaker(env.config, self.run.model, self.run.renderer) for env in self.run.envs},
+            columns={
+                env.key: ColumnMaker(env.config, self.run.model, self.run.renderer, self.run.roles.models)
+                for env in self.run.envs
+            },
             credit={env.key: CreditState() for env in self.run.envs},
             roles={
                 name: Learner(

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from agentgym.check.outages import OUTAGES, retried, with_outages
 from agentgym.env.time_limit import time_limit
-from agentgym.errors import HungError, contained_exit, error_text, place_of
+from agentgym.error_places import place_of
+from agentgym.errors import HungError, contained_exit, error_text
 
 S = TypeVar("S")
 

@@ -18,6 +18,7 @@ from typing import TextIO
 import typer
 
 from agentgym.canonical import encodable
+from agentgym.error_places import place_of
 from agentgym.errors import (
     AgentGymError,
     CorruptDataError,
@@ -28,7 +29,6 @@ from agentgym.errors import (
     contained_exit,
     error_text,
     first_cause,
-    place_of,
 )
 from agentgym.visible_text import visible
 

@@ -16,7 +16,8 @@ import typer
 
 from agentgym.canonical import packaged
 from agentgym.cli.output import JsonFlag, output
-from agentgym.errors import UsageError, is_of_a_library, is_ours
+from agentgym.error_places import is_of_a_library, is_ours
+from agentgym.errors import UsageError
 
 
 def new(

@@ -227,6 +227,19 @@ def _observations(trajectory: Trajectory) -> list[str]:
     return texts
 
 
+def _moments(trajectory: Trajectory) -> list[int]:
+    """Return the rank of each turn in time; turns of sub-agents come after the turn that asked, call by call."""
+    asked = [
+        (segment.asked_at if segment.asked_at >= 0 else len(trajectory.turns), 1, segment.invocation)
+        if segment.agent
+        else (turn.index, 0, 0)
+        for segment in trajectory.segments
+        for turn in segment.turns
+    ]
+    order = sorted(range(len(asked)), key=asked.__getitem__)
+    return [order.index(row) for row in range(len(asked))]
+
+
 def _by_segment(value: Callable[[Trajectory, int, Segment], object]) -> Callable[[Trajectory], list[object]]:
     """Return a function that gives every turn of an episode the value of its segment.
 
@@ -277,6 +290,7 @@ PER_EPISODE: dict[str, Callable[[Trajectory], Sequence[object]]] = {
     "segment": _by_segment(lambda t, index, segment: index),
     "role": _by_segment(lambda t, index, segment: (t.player, segment.agent)),
     "invocation": _by_segment(lambda t, index, segment: segment.invocation),
+    "moment": _moments,
     "observation": _observations,
     "is_truncated": lambda t: [t.status in CUT] * len(t.turns),
     "player_outcome": lambda t: [outcome_of(t)] * len(t.turns),

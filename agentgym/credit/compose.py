@@ -181,7 +181,8 @@ def credit_groups(
         check_type(f"groups[{number}]", group, TrajectoryGroup, "as collect_rollouts returns them")
     supplied = {} if columns is None else dict(columns)
     # Reward parts are always read: diagnostics take success from the outcome parts, because shaping changes the reward.
-    names = dict.fromkeys(("part_values", *config.columns()))
+    optional = (name for part, _ in config.components() for name in part.optional_columns)
+    names = dict.fromkeys(("part_values", *config.columns(), *optional))
     recorded = [name for name in names if name in FROM_GROUPS and name not in supplied]
     return credit_turns(turn_table(groups, recorded).with_columns(**supplied), config, state)
 

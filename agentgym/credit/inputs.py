@@ -21,7 +21,7 @@ DTYPES: dict[str, type] = {
     **dict.fromkeys(("group", "trajectory", "turn", "anchor", "action", "final_anchor", "answer"), np.int64),
     **dict.fromkeys(("num_calls", "num_errors", "num_answers", "num_tokens", "segment"), np.int64),
     **dict.fromkeys(("num_shared_tokens", "source_row"), np.int64),
-    **dict.fromkeys(("role", "invocation", "parent", "branch_turn"), np.int64),
+    **dict.fromkeys(("role", "invocation", "moment", "parent", "branch_turn"), np.int64),
 }
 PER_TOKEN = ("token_value", "token_entropy")
 PER_TRAJECTORY = ("answer_logprobs", "answer_lengths")

@@ -94,6 +94,8 @@ class TurnTable:
     """Code of the player or agent that acts; 0 is the main agent."""
     invocation: Ints | None = None
     """Index of the call of a sub-agent that the turn belongs to, counted from 0; -1 for the main agent."""
+    moment: Ints | None = None
+    """Rank of the turn in time among those of its trajectory, from 0; sub-agents' turns are rows after all others."""
     is_truncated: Bools | None = None
     """The trajectory was truncated by a limit before it gave an answer."""
     parent: Ints | None = None

@@ -37,6 +37,7 @@ def trial_table() -> TurnTable:
         **dict.fromkeys(("is_void", "is_patched", "is_faulty", "is_truncated"), no),
         **dict.fromkeys(("num_errors", "segment", "role", "branch_turn", "num_shared_tokens"), none),
         **dict.fromkeys(("parent", "invocation"), none - 1),
+        moment=table.turn,
         **dict.fromkeys(("num_calls", "num_answers"), none + 1),
         **dict.fromkeys(("action", "answer", "final_anchor"), numbers % 3),
         is_executed=~no,

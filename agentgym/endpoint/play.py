@@ -31,7 +31,8 @@ from agentgym.json_schema.reading import required
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import Agent
 from agentgym.rollout.context import FULL, ContextConfig
-from agentgym.rollout.loop import Outcome, final_state_key, reset_env, state_key_of, status_of, step_env
+from agentgym.rollout.env_steps import Outcome, final_state_key, reset_env, state_key_of, step_env
+from agentgym.rollout.loop import status_of
 from agentgym.rollout.request import RolloutRequest
 from agentgym.tool import cut_output
 from agentgym.types import (

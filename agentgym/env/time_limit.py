@@ -16,7 +16,8 @@ from functools import partial
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
-from agentgym.errors import HungError, is_of_a_library, is_ours
+from agentgym.error_places import is_of_a_library, is_ours
+from agentgym.errors import HungError
 
 T = TypeVar("T")
 # In Python 3.11, the signal module tries to convert the old handler to an enum, and formats it for an error that it

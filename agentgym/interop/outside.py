@@ -9,7 +9,7 @@ from typing import Any
 from agentgym.env.actions import Action, as_message
 from agentgym.env.env import Env
 from agentgym.registry import make
-from agentgym.rollout.loop import reset_env, step_env
+from agentgym.rollout.env_steps import reset_env, step_env
 from agentgym.rollout.request import EpisodeLimits
 from agentgym.types import Observation, Turn
 

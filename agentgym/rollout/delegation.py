@@ -34,9 +34,11 @@ class Delegation:
         """Those of roles without training."""
         self.clock: asyncio.Timeout | None = None
         """Time-out of the running step, which is paused while a sub-agent runs."""
+        self.asked_at = -1
+        """Index of the turn whose step is running."""
 
     async def __call__(self, agent: str, env: Env, task: Task) -> None:
-        invocation = self._num_invocations
+        invocation, asked_at = self._num_invocations, self.asked_at
         self._num_invocations += 1
         seed = derive_seed(self._request.seed, "sub-agent", invocation)
         part = self._request.roles.get(part_name(agent))
@@ -49,7 +51,10 @@ class Delegation:
         role, kept = "", self.segments
         if part is not None:
             role, kept = part.role, self.segments if part.is_trained else self.frozen_segments
-        kept += [replace(segment, agent=agent, invocation=invocation, role=role) for segment in trajectory.segments]
+        kept += [
+            replace(segment, agent=agent, invocation=invocation, asked_at=asked_at, role=role)
+            for segment in trajectory.segments
+        ]
         if not trajectory.status.is_evidence:
             failure = _ERRORS[trajectory.status](f"sub-agent {agent}: {trajectory.error}")
             failure.failed_part = trajectory.failed_part

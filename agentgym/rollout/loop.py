@@ -7,48 +7,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
 
-from agentgym.canonical import encodable
 from agentgym.env.actions import gold_action
-from agentgym.env.env import Env, StepInfo, TypedStep
+from agentgym.env.env import Env
 from agentgym.env.observations import as_observation
-from agentgym.env.rewards import require_finite, role_of
 from agentgym.env.sub_agents import AsksAgents
-from agentgym.env.time_limit import Limited
+from agentgym.error_places import place_of
 from agentgym.errors import (
     EngineError,
     EnvError,
     EnvTimeoutError,
-    HungError,
     InfrastructureError,
     PolicyFaultError,
     PromptTooLongError,
     ReplayMismatchError,
-    ToolError,
     UsageError,
     boundary,
-    contained_exit,
     failed_part_of,
-    place_of,
 )
 from agentgym.rollout.agent import Agent, GuidedAgent
 from agentgym.rollout.branch import Branch
 from agentgym.rollout.delegation import Delegation
+from agentgym.rollout.env_steps import PASSING, Outcome, final_state_key, limited, reset_env, state_key_of, step_env
 from agentgym.rollout.memory import FEEDBACK
-from agentgym.rollout.request import EpisodeLimits, RolloutRequest
+from agentgym.rollout.request import RolloutRequest
 from agentgym.rollout.voids import kind_of_action
 from agentgym.tool import cut_output
-from agentgym.types import Message, Observation, RewardPart, Segment, Status, Task, Trajectory, Turn
-
-T = TypeVar("T")
-_PASSING = (InfrastructureError, ToolError, PolicyFaultError, PromptTooLongError)
-"""Errors that keep their class. Any other error counts as a failed environment. That includes a :class:`UsageError` in
-the middle of an episode: only an error of a reset may ask the user to correct something."""
-_REFUSED: StepInfo = {"reward_parts": (), "is_valid": False}
+from agentgym.types import Message, Observation, Segment, Status, Trajectory, Turn
 
 
 async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
@@ -120,7 +107,7 @@ async def _play(env: Env, request: RolloutRequest, agent: Agent, delegation: Del
     so_far.observation = await (
         reset_env(env, request.task, request.limits) if branch is None else _return(env, request, branch)
     )
-    with boundary(EnvError, f"{env.env_id}: its first prompt", _PASSING):
+    with boundary(EnvError, f"{env.env_id}: its first prompt", PASSING):
         agent.begin(so_far.observation, env.tools)
         so_far.task_type = str(env.task_type)
     if branch is not None:
@@ -153,27 +140,8 @@ async def _play(env: Env, request: RolloutRequest, agent: Agent, delegation: Del
             so_far.end(outcome.ended, outcome.success, outcome.error)
             return
         if not decision.is_summary:
-            with boundary(EnvError, f"{env.env_id}: what it answered in turn {outcome.turn.index}", _PASSING):
+            with boundary(EnvError, f"{env.env_id}: what it answered in turn {outcome.turn.index}", PASSING):
                 agent.observe(outcome.turn.replies, outcome.turn.played)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """A turn with the environment's reply, and the episode's end if it has ended."""
-
-    turn: Turn
-    ended: Status | None = None
-    success: bool | None = None
-    error: str | None = None
-
-
-async def reset_env(env: Env, task: Task, limits: EpisodeLimits) -> Observation:
-    """Reset an environment to a task, within its time limit, and return the first observation."""
-    with boundary(EnvError, f"{env.env_id} reset"):
-        async with asyncio.timeout(limits.reset_timeout_s):
-            begun = env.areset(seed=task.seed, options={"task": task})
-            observation, _ = await _limited(env, begun, limits.reset_timeout_s, "reset")
-        return as_observation(observation)
 
 
 async def _return(env: Env, request: RolloutRequest, branch: Branch) -> Observation:
@@ -186,7 +154,7 @@ async def _return(env: Env, request: RolloutRequest, branch: Branch) -> Observat
         with boundary(EnvError, f"{env.env_id} restore"):
             async with asyncio.timeout(request.limits.reset_timeout_s):
                 restored = env.arestore(branch.snapshot)
-                await _limited(env, restored, request.limits.reset_timeout_s, "restore")
+                await limited(env, restored, request.limits.reset_timeout_s, "restore")
         return branch.observation
     is_same = await reset_env(env, request.task, request.limits) == branch.observation
     for turn, _ in branch.turns:
@@ -221,7 +189,7 @@ async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, so_far: _
     """Take a snapshot and show a hint before a turn, if the request asks for them."""
     num_turns = len(so_far.turns)
     if request.on_snapshot is not None:
-        with boundary(EnvError, f"{env.env_id} snapshot", _PASSING):
+        with boundary(EnvError, f"{env.env_id} snapshot", PASSING):
             snapshot = await env.asnapshot()
         if snapshot.native is not None:
             request.on_snapshot(num_turns, snapshot)
@@ -241,7 +209,7 @@ async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, so_far: _
         if hint := await request.write_hint(env.tools, so_far.observation, [turn for turn, _ in so_far.turns]):
             agent.show(Message("assistant", hint))
     else:
-        with boundary(EnvError, f"{env.env_id} oracle", _PASSING):
+        with boundary(EnvError, f"{env.env_id} oracle", PASSING):
             agent.show(gold_action(env))
 
 
@@ -275,83 +243,6 @@ def _delegation(env: Env, request: RolloutRequest) -> Delegation | None:
     return delegation
 
 
-async def step_env(env: Env, turn: Turn, limits: EpisodeLimits, delegation: Delegation | None) -> Outcome:
-    """Step an environment by a turn, within its time limit, and return the turn with the reply."""
-    started = time.perf_counter()
-    replies: Observation = ()
-    info = _REFUSED
-    ended: Status | None = None
-    refusal: str | None = None
-    try:
-        with boundary(EnvError, f"{env.env_id} turn {turn.index + 1}", _PASSING):
-            async with asyncio.timeout(limits.step_timeout_s) as clock:
-                if delegation is not None:
-                    delegation.clock = clock
-                taken = env.astep(turn.action)
-                stepped = await _limited(env, taken, limits.step_timeout_s, f"turn {turn.index + 1}")
-            replies, _, terminated, truncated, info = checked_step(stepped, f"{env.env_id} turn {turn.index + 1}")
-        ended = Status.COMPLETED if terminated else Status.TRUNCATED_TURNS if truncated else None
-    except ToolError as error:  # the environment ends the episode because of a mistake of the policy
-        refusal, ended = str(error), Status.POLICY_ERROR
-    turn = replace(
-        turn,
-        played=info.get("played"),
-        replies=replies,
-        reward_parts=info["reward_parts"],
-        is_valid=info["is_valid"],
-        is_void=_is_void(turn.action, env),
-        latency=replace(turn.latency, env_s=time.perf_counter() - started),
-    )
-    return Outcome(turn=turn, ended=ended, success=info.get("success", False) if ended else None, error=refusal)
-
-
-async def _limited(env: Env, work: Awaitable[T], limit_s: float, what: str) -> T:
-    """Await work of an environment that must not block the event loop.
-
-    If an environment hangs in the loop, later steps of its class run in threads, where hangs do not block others.
-    """
-    limited = Limited(work, limit_s, f"{env.env_id} {what}")
-    try:
-        with contained_exit():
-            return await limited
-    except (HungError, asyncio.CancelledError):
-        if limited.hung is None:
-            raise
-        type(env).is_blocking = True
-        # even if asyncio's limit has passed meanwhile, since its error cannot name the line
-        raise limited.hung from None
-
-
-def _is_void(action: Message, env: Env) -> bool:
-    """Return True for a turn that neither calls a tool nor gives an answer."""
-    if action.calls:
-        return False
-    return not action.text.strip() or (bool(env.tools) and not env.takes_words)
-
-
-def state_key_of(env: Env) -> str:
-    """Return the environment's state key.
-
-    Raises:
-        EnvError: computing the key failed.
-    """
-    with boundary(EnvError, f"{env.env_id} state_key", _PASSING), contained_exit():
-        return checked_key(env.state_key())
-
-
-def final_state_key(env: Env, status: Status) -> str | None:
-    """Return the key of the state in which an episode ended, None if it failed or there is no key any more.
-
-    The episode is complete without it, so an environment that cannot tell does not fail.
-    """
-    if not status.is_evidence:
-        return None
-    try:
-        return state_key_of(env)
-    except InfrastructureError:
-        return None
-
-
 def status_of(error: InfrastructureError) -> Status:
     """Return the status of an episode that an infrastructure failure ended."""
     if isinstance(error, EnvTimeoutError):
@@ -367,51 +258,3 @@ def as_segments(turns: Sequence[tuple[Turn, bool]]) -> tuple[Segment, ...]:
             segments.append([])
         segments[-1].append(turn)
     return tuple(Segment(tuple(segment)) for segment in segments)
-
-
-# -------------------------------- checks and conversions of an environment's return values for credit and records
-# Environments may be faulty or hostile: a numpy number, an unhashable key or a message of another type would otherwise
-# fail much later, and end the run instead of one episode.
-
-
-def checked_step(stepped: TypedStep, where: str) -> TypedStep:
-    """Return a step with plain types.
-
-    Raises:
-        EnvError: a reward part is not finite, or too large; the message begins with ``where``.
-        KeyError, TypeError, ValueError: the step has another shape.
-    """
-    said, reward, terminated, truncated, info = stepped
-    return as_observation(said), float(reward), bool(terminated), bool(truncated), _checked_info(info, where)
-
-
-def checked_key(state_key: object) -> str:
-    """Return a state's key.
-
-    Raises:
-        TypeError: it is not text.
-    """
-    if not isinstance(state_key, str):
-        raise TypeError(f"state_key() returns text, got {type(state_key).__name__}; use canonical(state)")
-    return encodable(state_key)
-
-
-def _checked_info(info: Mapping[str, Any], where: str) -> StepInfo:
-    parts = tuple(
-        RewardPart(encodable(str(part.name)), float(part.value), role_of(part.role)) for part in info["reward_parts"]
-    )
-    require_finite(parts, where)
-    checked: StepInfo = {"reward_parts": parts, "is_valid": bool(info["is_valid"])}
-    success, played = info.get("success"), info.get("played")
-    if success is not None:
-        checked["success"] = bool(success)
-    if played is not None:
-        checked["played"] = _played(played)
-    return checked
-
-
-def _played(action: object) -> Message:
-    if not isinstance(action, Message) or action.role != "assistant":
-        raise TypeError(f"an action that is played instead is an assistant message, got {action!r:.100}")
-    (sound,) = as_observation((action,))
-    return sound

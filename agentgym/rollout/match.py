@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from agentgym.env.actions import Action
 from agentgym.env.env import Env, StepInfo, TypedStep
 from agentgym.env.match_env import MatchEnv
-from agentgym.errors import EnvError, InfrastructureError, UsageError, boundary, failed_part_of, place_of
+from agentgym.error_places import place_of
+from agentgym.errors import EnvError, InfrastructureError, UsageError, boundary, failed_part_of
 from agentgym.rollout.agent import EpisodePlayer
 from agentgym.rollout.loop import run_episode, status_of
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest, ignore_turn

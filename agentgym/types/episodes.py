@@ -175,6 +175,8 @@ class Segment:
     """Name of the sub-agent that the context belongs to; empty for the main agent."""
     invocation: int = -1
     """Number of the sub-agent call in the episode, from 0; -1 for the main agent."""
+    asked_at: int = -1
+    """Index of the main agent's turn in which a sub-agent was asked; -1 for the main agent, and where nobody knows."""
     role: str = ""
     """Role whose model sampled the turns (:mod:`agentgym.rollout.roles`); empty for the policy."""
 

@@ -415,6 +415,15 @@ def test_turn_gae() -> None:
     assert_close(credited.advantage, [0.6702, 0.4])
 
 
+def test_turn_gae_follows_the_agents_in_time() -> None:
+    """A manager asks a clerk in its first turn: the clerk's row is the last, and its turn comes before the second."""
+    table = table_of([[0, 1, 0]], value=[0.5, 0.6, 0.4], moment=[0, 2, 1])
+    credited = turn_gae(table, gamma=1.0, lam=0.5, whitened=False)
+    # manager's last turn: 1 - 0.6; clerk: 0.6 - 0.4 + 0.5 * 0.4; manager's first: 0.4 - 0.5 + 0.5 * 0.4
+    assert_close(credited.advantage, [0.1, 0.4, 0.4])
+    assert_close(credited.return_to_go, [0.6, 1.0, 0.8])
+
+
 def test_bi_level_gae() -> None:
     table = table_of([[0.2, 1]], num_tokens=[3, 2], token_value=[0.1, 0.2, 0.3, 0.4, 0.5])
     credited = bi_level_gae(table, lam=0.95, whitened=False)

@@ -159,10 +159,11 @@ def test_what_cannot_be_asked_is_refused() -> None:
 def test_m_grpo_compares_main_agents_with_main_agents_and_calls_with_calls() -> None:
     played = [Office(handed=[number]).play() for number in (5, 4, 5)]
     group = TrajectoryGroup(ordinal=0, task=TASK, trajectories=tuple(played))
-    table = turn_table([group], columns=["role", "invocation"])
+    table = turn_table([group], columns=["role", "invocation", "moment"])
     assert table.role is not None and table.invocation is not None
     assert table.role.tolist() == [0, 0, 1] * 3
     assert table.invocation.tolist() == [-1, -1, 0] * 3
+    assert table.moment is not None and table.moment.tolist() == [0, 2, 1] * 3, "the clerk answers in between"
     (credit,) = assign_credit([group], CreditConfig(estimator="m_grpo"))
     # returns 1, 0, 1 of the main agent; the clerk's 1, 0, 1 mixed with them gives the same order
     for rows, expected in zip(credit, (0.57735, -1.154701, 0.57735), strict=True):

@@ -204,6 +204,34 @@ def test_a_run_of_two_roles_goes_on_to_the_same_weights(both: Path, warm: Path, 
     assert are_equal(weights(stopped, "clerk"), weights(both, "clerk"))
 
 
+def test_each_role_has_a_critic_of_its_own(warm: Path, tmp_path: Path) -> None:
+    """As in MARFT: values of each agent's turns by a copy of its own model, in one chain over time."""
+    settings = on(
+        warm,
+        "credit.estimator=turn_gae",
+        "critic.by_role=true",
+        "critic.lr=1e-3",
+        "roles.clerk.trained=true",
+    )
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    train(settings, whole)
+    for row in rows(whole):
+        assert row["critic_loss"] > 0 and row["role/clerk/critic_loss"] > 0
+        assert row["critic_loss"] != row["role/clerk/critic_loss"]
+    record = read_records(record_path(whole, 1))[0]
+    values, credit = record.columns["value"], record.credit
+    turns = [(t.agent, turn) for one in record.group.valid for t in one.segments for turn in t.turns]
+    assert len(values) == len(turns) and all(isinstance(value, float) for value in values)
+    assert {agent for agent, _ in turns} == {"", "clerk"} and sum(map(len, credit)) == len(turns)
+    shutil.copytree(whole, stopped)
+    shutil.rmtree(stopped / "checkpoints" / "rl-000002")
+    for folder in (stopped / "model", stopped / "roles"):
+        shutil.rmtree(folder)
+    train(settings, stopped, resume=True)
+    for role in ("", "clerk"):
+        assert are_equal(weights(whole, role), weights(stopped, role)), role
+
+
 def test_a_role_has_an_optimizer_and_a_loss_of_its_own(warm: Path, tmp_path: Path) -> None:
     settings = on(
         warm,
@@ -329,6 +357,12 @@ def test_a_run_is_evaluated_with_its_roles(both: Path, tmp_path: Path) -> None:
         (
             ["roles.a.policy=oracle", 'roles.a.plays=["clerk"]', "roles.clerk.trained=true"],
             "clerk is played by roles.a",
+        ),
+        (["critic.by_role=true"], "critic.by_role=true needs a trained role"),
+        (["roles.clerk.trained=true", "critic.by_role=true"], "and credit by values before turns or tokens"),
+        (
+            ["roles.clerk.trained=true", "roles.clerk.model.path=smollm2", "credit.estimator=turn_gae"],
+            "critic would read another model's tokens; set critic.by_role=true",
         ),
         (["roles.policy.policy=oracle"], "only train_every and train_at are set here"),
         (["roles.clerk.trained=true", "roles.clerk.train_every=2", "roles.clerk.train_at=2"], "must be below train_ev"),

@@ -14,7 +14,8 @@ from testkit.family_episodes import DIFFERS, FIRST, NAMES, OPEN, TURNS, UNKNOWN,
 from testkit.tokenizers_for_tests import HERMES, THINKING, trained
 
 from agentgym.engine import SamplingParams
-from agentgym.errors import CorruptDataError, MissingExtraError, UsageError, place_of
+from agentgym.error_places import place_of
+from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import ModelAgent
 from agentgym.rollout.context import FULL, ContextConfig

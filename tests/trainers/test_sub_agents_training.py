@@ -57,7 +57,7 @@ def test_both_agents_are_trained_each_in_its_own_rows(tmp_path: Path) -> None:
     "credit", ["estimator=gigpo", "estimator=grpo", "estimator=supo", 'shapers=[{"kind": "information_gain"}]']
 )
 def test_other_credit_is_refused(credit: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"Manager-v0 asks sub-agents \(clerk\).*flow_grpo, m_grpo .*rule 15"):
+    with pytest.raises(ConfigError, match=r"Manager-v0 asks sub-agents \(clerk\).*m_grpo, turn_gae .*rule 15"):
         train(config(f"credit.{credit}"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

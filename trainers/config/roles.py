@@ -151,6 +151,7 @@ def check_roles(config: TrainConfig) -> None:
         if role.trained:
             _check_trained(where, config, config.for_role(name))
     check_servers(config)
+    _check_critics(config)
     if whose and config.harness.name:
         raise ConfigError("roles play in agentgym's own loop: leave harness.name empty")
 
@@ -177,6 +178,22 @@ def check_servers(config: TrainConfig) -> None:
         if not urls or taken.intersection(urls):
             raise ConfigError(f"roles.{name}.{key}: a role needs servers of its own, which no other model is on")
         taken.update(urls)
+
+
+def _check_critics(config: TrainConfig) -> None:
+    values = {*config.credit.columns()} & {"value", "token_value", "q_value"}
+    trained = {name: role for name, role in config.roles.items() if role.trained}
+    if config.critic.by_role and (not trained or not values or "q_value" in values):
+        raise ConfigError(
+            "critic.by_role=true needs a trained role (roles.NAME.trained=true) and credit by values before turns or "
+            "tokens (agentgym list --credit)"
+        )
+    for name, role in trained.items():
+        if values and role.model.get("path") and not config.critic.by_role:
+            raise ConfigError(
+                f"roles.{name}.model.path={role.model['path']}: the policy's critic would read another model's tokens; "
+                "set critic.by_role=true"
+            )
 
 
 def _check_policy(role: RoleConfig) -> None:
@@ -271,7 +288,8 @@ def for_role(config: TrainConfig, name: str) -> TrainConfig:
     role = config.roles[name]
     own = {part: _changed(config, part, getattr(role, part), f"roles.{name}.{part}") for part in OWN_PARTS}
     try:
-        return replace(config, roles={}, **own)
+        critic = replace(config.critic, by_role=False)  # the run has the critics of all roles
+        return replace(config, roles={}, critic=critic, **own)
     except ConfigError as error:
         raise ConfigError(f"roles.{name}: {error}") from error
 

@@ -32,6 +32,9 @@ class CriticConfig(Settings):
     trunk: Literal["copy", "shared"] = "copy"
     """``copy``: a separate network, initialised with the policy after the warm start (with LoRA only its adapters are
     trained). ``shared``: a small head over the policy's hidden states, which is cheap and does not change them."""
+    by_role: bool = False
+    """Give the policy and each trained role a critic of its own over its own turns, as MARFT does; False: one critic
+    reads the turns of all."""
     lr: Positive = 5e-4
     num_updates: Count = 4
     """Optimizer steps per RL step, each over all rows of the step or (archer) over a batch from the replay buffer."""

@@ -42,10 +42,16 @@ class MadeColumns:
 
 
 class ColumnMaker:
-    """The computation of a run's columns, and its state from step to step. All ranks call its methods alike."""
+    """The computation of a run's columns, and its state from step to step. All ranks call its methods alike.
 
-    def __init__(self, config: TrainConfig, model: CausalLM, renderer: ChatRenderer) -> None:
-        self._config, self._model, self._renderer = config, model, renderer
+    Args:
+        roles: the models of trained roles, for their critics (``critic.by_role``).
+    """
+
+    def __init__(
+        self, config: TrainConfig, model: CausalLM, renderer: ChatRenderer, roles: Mapping[str, CausalLM] | None = None
+    ) -> None:
+        self._config, self._model, self._renderer, self._roles = config, model, renderer, roles or {}
         self._names = needed_columns(config.credit)
         if "answer_logprobs" in self._names:
             check_scoring(model, config.columns.scoring)
@@ -54,7 +60,7 @@ class ColumnMaker:
 
     def begin(self) -> None:
         """Initialise the critic and the progress estimator, if needed, from the current policy."""
-        self._critics = _make_critics(self._config, self._model, self._names)
+        self._critics = _make_critics(self._config, self._model, self._names, self._roles)
 
     def make(self, groups: Sequence[TrajectoryGroup], step: int = 0) -> MadeColumns:
         """Compute the columns of a step's rollouts; the weights must still be those that sampled them.
@@ -70,7 +76,8 @@ class ColumnMaker:
             metrics["drift"] = sum(drift.values()) / max(1, len(drift))
             metrics["revisited_share"] = len(drift) / max(1, len(groups))
         for critic in self._critics.values():
-            columns |= critic.columns(groups)
+            for name, values in critic.columns(groups).items():  # of a critic by role NaN at the others' turns
+                columns[name] = np.where(np.isnan(values), columns[name], values) if name in columns else values
         return MadeColumns({name: value for name, value in columns.items() if name in self._names}, metrics)
 
     def _scored(self, groups: Sequence[TrajectoryGroup], temperature: float) -> dict[str, Any]:
@@ -142,14 +149,21 @@ class ColumnMaker:
         return drift
 
 
-def _make_critics(config: TrainConfig, policy: CausalLM, names: frozenset[str]) -> dict[str, Critic]:
+def _make_critics(
+    config: TrainConfig, policy: CausalLM, names: frozenset[str], roles: Mapping[str, CausalLM]
+) -> dict[str, Critic]:
     critics: dict[str, Critic] = {}
     seed = derive_seed(config.seed, "critic")
     if "q_value" in names:
         gamma = config.credit.estimator_options.gamma
         critics["critic"] = TwinCritic(policy, config.critic, gamma=gamma, seed=seed)
     elif names & {"value", "token_value"}:
-        critics["critic"] = ValueCritic(policy, config.critic, is_per_token="token_value" in names, seed=seed)
+        by_role = {"": policy, **roles} if config.critic.by_role else {None: policy}
+        for role, model in by_role.items():
+            of_role = derive_seed(config.seed, "critic", role) if role else seed
+            critics[f"critic-{role}" if role else "critic"] = ValueCritic(
+                model, config.critic, is_per_token="token_value" in names, seed=of_role, role=role
+            )
     if "progress" in names:
         seed = derive_seed(config.seed, "progress")
         critics["progress"] = ProgressEstimator(policy, config.critic, seed=seed)

@@ -191,15 +191,25 @@ class Critic(ABC):
 
 
 class ValueCritic(Critic):
-    """The critic of GAE: one value before each sampled token, or one before each turn (at its last prompt token)."""
+    """The critic of GAE: one value before each sampled token, or one before each turn (at its last prompt token).
 
-    def __init__(self, policy: CausalLM, config: CriticConfig, *, is_per_token: bool, seed: int) -> None:
+    Args:
+        role: the role whose turns it reads, empty for the policy; None for all turns. Its column is NaN elsewhere.
+    """
+
+    def __init__(
+        self, policy: CausalLM, config: CriticConfig, *, is_per_token: bool, seed: int, role: str | None = None
+    ) -> None:
         super().__init__(policy, config, seed=seed)
-        self._is_per_token = is_per_token
+        self._is_per_token, self._role = is_per_token, role
+        self._places = before_tokens if is_per_token else before_turns
 
     def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
-        values = read_values(self._network, self._policy, self._read(groups))
-        return {"token_value" if self._is_per_token else "value": values[:, 0]}
+        is_read = self._is_read(groups)
+        values = np.full(len(is_read), np.nan)
+        if is_read.any():
+            values[is_read] = read_values(self._network, self._policy, self._read(groups))[:, 0]
+        return {"token_value" if self._is_per_token else "value": values}
 
     def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
         """Regress on the estimator's targets; turns that do not train are left out."""
@@ -209,21 +219,33 @@ class ValueCritic(Critic):
             assert credited.token_return is not None and table.num_tokens is not None
             old, target, is_kept = table.token_value, credited.token_return, np.repeat(is_kept, table.num_tokens)
         assert old is not None
+        is_read = self._is_read(groups)
+        old, target, is_kept = old[is_read], target[is_read], is_kept[is_read]
         if not is_kept.any():
             return {}
         losses, norms = self._fit(self._read(groups), old, target, is_kept)
         spread = float(target[is_kept].var())
-        return {
+        learnt = {
             "critic_loss": losses[0],
             "critic_loss_last": losses[-1],
             "critic_grad_norm": sum(norms) / len(norms),
             "value_mean": float(old[is_kept].mean()),
             "explained_variance": 1.0 - float((target - old)[is_kept].var()) / spread if spread > FLAT else 0.0,
         }
+        return {f"role/{self._role}/{name}" if self._role else name: value for name, value in learnt.items()}
+
+    def _reads(self, segment: Segment) -> bool:
+        return self._role is None or segment.role == self._role
+
+    def _is_read(self, groups: Sequence[TrajectoryGroup]) -> Bools:
+        """Mark the rows of the column that it reads."""
+        every = segments_of(groups)
+        counts = [sum(1 for _ in self._places(segment)) for segment in every]
+        return np.repeat(np.array([self._reads(segment) for segment in every], np.bool_), counts)
 
     def _read(self, groups: Sequence[TrajectoryGroup]) -> RankBatches:
-        read = before_tokens if self._is_per_token else before_turns
-        return self._reading([(tokens_of(segment), list(read(segment))) for segment in segments_of(groups)])
+        own = filter(self._reads, segments_of(groups))
+        return self._reading([(tokens_of(segment), list(self._places(segment))) for segment in own])
 
     def _fit(
         self, reading: RankBatches, old: Floats, target: Floats, is_kept: Bools

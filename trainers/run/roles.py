@@ -111,6 +111,11 @@ class RunRoles:
         """Return the renderer of a trained role, or of the policy."""
         return self.trained[name].renderer if name in self.trained else self._renderer
 
+    @property
+    def models(self) -> dict[str, CausalLM]:
+        """The models of trained roles."""
+        return {name: role.policy.model for name, role in self.trained.items()}
+
     def trains_at(self, name: str, step: int) -> bool:
         """Return True if a role, or the policy, is updated at a step."""
         role = self._config.roles.get(name)

@@ -168,6 +168,8 @@ def poad(
     by_authors=False,
     options=TurnGaeOptions,
     granularity="turn",
+    tells_agents=True,
+    optional_columns=("moment",),
     columns=lambda options: (
         "value",
         *(("num_tokens",) if options.whitened and options.whitening_unit == "token" else ()),
@@ -186,6 +188,9 @@ def turn_gae(
     ``delta_t = r_t + gamma V_{t+1} - V_t``, ``A_t = delta_t + gamma lam A_{t+1}``. Needs the column ``value``, read
     at the last prompt token before the turn. ``return_to_go`` is the critic's target ``A + V``.
 
+    t counts the turns of all agents of a trajectory in time, by the column ``moment``: a sub-agent's turns come between
+    the turn that asked it and the next one, so each agent's value bootstraps the one who acts before it, as in MARFT.
+
     Args:
         gamma: discount per turn.
         lam: lambda of GAE.
@@ -193,7 +198,8 @@ def turn_gae(
         whitening_unit: ``token`` counts each turn as often as it has tokens (column ``num_tokens``), ``turn`` once.
 
     Source: "Turn-PPO: Turn-Level Advantage Estimation with PPO for Improved Multi-Turn RL in Agentic LLMs" (abstract);
-    the recursion is GAE's, the whitening VAGEN's (``vagen/custom_advantage/no_concat_gae.py``, ``no_concat_gae``).
+    the recursion is GAE's, the whitening VAGEN's (``vagen/custom_advantage/no_concat_gae.py``, ``no_concat_gae``); the
+    order of agents is that of "MARFT: Multi-Agent Reinforcement Fine-Tuning".
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0.2, 1]], group_of_trajectory=[0]).with_columns(value=[0.5, 0.6])
@@ -201,7 +207,10 @@ def turn_gae(
         [0.6702, 0.4]
     """
     value = finite_column(table, "value", by="turn_gae")
-    advantage = _gae(table.reward, value, ends_of_trajectories(table), gamma, lam)
+    # trajectories stay where they are, so that their ends do, too
+    in_time = slice(None) if table.moment is None else np.lexsort((table.moment, table.trajectory))
+    advantage = np.empty(len(table))
+    advantage[in_time] = _gae(table.reward[in_time], value[in_time], ends_of_trajectories(table), gamma, lam)
     target = advantage + value  # before whitening: the critic regresses on returns, not on normalised values
     if whitened and whitening_unit == "token":
         advantage = whiten(advantage, table.column("num_tokens", by="turn_gae with whitening_unit='token'"))

@@ -47,6 +47,7 @@ def table_of(kind: Kind) -> TurnTable:
         **dict.fromkeys(("is_void", "is_patched", "is_faulty", "is_truncated"), no),
         **dict.fromkeys(("num_errors", "segment", "role", "branch_turn", "num_shared_tokens"), zeros.astype(int)),
         **dict.fromkeys(("parent", "invocation"), zeros.astype(int) - 1),
+        moment=table.turn,
         num_tokens=np.full(size, TOKENS),
         num_calls=np.ones(size, dtype=int),
         num_answers=is_last.astype(int),

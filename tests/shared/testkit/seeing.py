@@ -272,6 +272,7 @@ def _onevision(tokenizer: Any) -> Any:
         text_config=_text(tokenizer, model_type="qwen2"),
         vision_config=_tower(model_type="siglip_vision_model", image_size=28, vision_use_head=False),
         image_grid_pinpoints=_GRIDS,
+        vision_aspect_ratio="anyres_max_4",  # the larger of two pictures is scaled down, the smaller one is not
         **_ids(tokenizer, image_token_index="<image>", video_token_index="<video>"),
     )
     return _hub.LlavaOnevisionForConditionalGeneration(shape)
@@ -330,7 +331,7 @@ SEEING: dict[str, SeeingFamily] = {
             **_PLAIN,
         },
         expanded=lambda n: "<image>" * n,
-        counts=(24, 32),
+        counts=(24, 19),
     ),
 }
 """Families by the model type of their configuration."""

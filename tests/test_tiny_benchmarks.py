@@ -151,6 +151,15 @@ def test_learning_to_see_beside_a_blind_control(run: Run, tmp_path: Path) -> Non
     assert "</svg>" in (tmp_path / "learning.svg").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
+def test_cost_of_images_for_runs_of_text(run: Run, tmp_path: Path) -> None:
+    tiny = ["sft.num_demos=8", "groups_per_step=1", "group.group_size=2", "eval.num_episodes=1"]
+    folders = ["--before", ROOT, "--output", tmp_path / "out.json"]
+    run("seeing/text_cost.py", *folders, "--rounds", "1", "--change", *tiny)
+    found = read(tmp_path / "out.json")
+    assert found["now_over_before"]["start_s"] > 0.1 and found["arms"]["before"]["whole_s"] > 0
+
+
 def test_the_playing_process_of_the_plan(run: Run, tmp_path: Path) -> None:
     run("plan/plan.py", "--measure", "--out", tmp_path)
     found = read(tmp_path / "measured.json")

@@ -93,6 +93,22 @@ def seeing_folder(family: str, folder: Path, *, seed: int = 0) -> Path:
     return folder
 
 
+def own_processor(family: str, tokenizer: Any) -> Any:
+    """Return transformers' processor of a family that is built without torchvision."""
+    settings = dict(SEEING[family].pixels)
+    images = getattr(_hub, f"{settings.pop('image_processor_type')}Pil")(**settings)
+    if family == "idefics3":
+        return _hub.Idefics3Processor(images, tokenizer, image_seq_len=SEEING[family].counts[0])
+    if family == "llava":
+        sizes = {"patch_size": 14, "vision_feature_select_strategy": "full", "num_additional_image_tokens": 0}
+        return _hub.LlavaProcessor(images, tokenizer, **sizes)
+    texts = {"boi": "<start_of_image>", "eoi": "<end_of_image>", "image": "<image_soft_token>"}
+    for name, text in texts.items():
+        setattr(tokenizer, f"{name}_token", text)
+        setattr(tokenizer, f"{name}_token_id", tokenizer.convert_tokens_to_ids(text))
+    return _hub.Gemma3Processor(images, tokenizer, image_seq_length=SEEING[family].counts[0])
+
+
 def _tokenizer(own: SeeingFamily) -> Any:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     whole = Tokenizer(models.BPE({one: number for number, one in enumerate(alphabet)}, []))
@@ -256,6 +272,7 @@ def _onevision(tokenizer: Any) -> Any:
         text_config=_text(tokenizer, model_type="qwen2"),
         vision_config=_tower(model_type="siglip_vision_model", image_size=28, vision_use_head=False),
         image_grid_pinpoints=_GRIDS,
+        vision_aspect_ratio="anyres_max_4",  # the larger of two pictures is scaled down, the smaller one is not
         **_ids(tokenizer, image_token_index="<image>", video_token_index="<video>"),
     )
     return _hub.LlavaOnevisionForConditionalGeneration(shape)
@@ -314,7 +331,7 @@ SEEING: dict[str, SeeingFamily] = {
             **_PLAIN,
         },
         expanded=lambda n: "<image>" * n,
-        counts=(24, 32),
+        counts=(24, 19),
     ),
 }
 """Families by the model type of their configuration."""

@@ -15,7 +15,7 @@ import pytest
 import torch
 import transformers
 from PIL import Image
-from testkit.seeing import FAMILIES, SEEING, image_part, picture, said, shown
+from testkit.seeing import FAMILIES, SEEING, image_part, own_processor, picture, said, shown
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 
 from agentgym.errors import CorruptDataError, EnvError
@@ -64,6 +64,24 @@ def test_ids_are_the_templates_own_with_the_processors_number_of_placeholders(fa
     expected = tokenizer.encode(whole, add_special_tokens=False)
     assert [vision.pad_id if one < 0 else one for one in ids] == expected
     assert [span.digest for span in spans_in(ids)] == [digest_of(one), digest_of(other)]
+
+
+@pytest.mark.parametrize("family", ["idefics3", "gemma3", "llava"])  # others want torchvision
+def test_ids_and_pixels_equal_those_of_transformers_processor(family: str, folder_of: FolderOf) -> None:
+    folder, pictures = folder_of(family), (picture(1), picture(2, 84, 56))
+    renderer, vision = renderer_of(folder), vision_at(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    parts = [{"type": "text", "text": "a "}, {"type": "image"}, {"type": "text", "text": " b"}, {"type": "image"}]
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": parts}], tokenize=False, add_generation_prompt=True
+    )
+    opened = [Image.open(io.BytesIO(png)) for png in pictures]
+    made = own_processor(family, tokenizer)(text=[text], images=[opened], return_tensors="pt")
+    ids = renderer.prompt_ids([shown("a ", pictures[0], " b", pictures[1])], ())
+    assert [vision.pad_id if one < 0 else one for one in ids] == made["input_ids"][0].tolist()
+    joined = vision.family.joined([vision._seen(digest)[0] for _, digest, _ in vision.images_in(ids)])
+    for name, field in joined.items():
+        assert torch.equal(field, made[name]), name
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from testkit.issue_commands import solving_commands
@@ -66,7 +67,7 @@ SMALL = """
 
 @pytest.mark.slow
 @pytest.mark.skipif(not has_mini_swe_agent(), reason="set AGENTGYM_MINI_SWE_AGENT_PYTHON to a Python that has it")
-def test_its_rollouts_train_smollm2(tmp_path: Path) -> None:
+def test_its_rollouts_train_smollm2(tmp_path: Path, warm_agentgym: Any) -> None:
     pytest.importorskip("gguf")
     demos = tmp_path / "demos.jsonl"
     subprocess.run([sys.executable, str(HARNESS / "make_demos.py"), str(demos), "8"], cwd=ROOT, check=True)
@@ -75,11 +76,11 @@ def test_its_rollouts_train_smollm2(tmp_path: Path) -> None:
         f"harness.options.config={HARNESS / 'short.yaml'}", "harness.options.step_limit=2",
     ]  # fmt: skip
     errand = [f"env.id={HARNESS / 'errand_env.py'}:Errand-v0", 'env.kwargs={"sandbox": "process"}']
-    train = [sys.executable, "-m", "agentgym", "train", "smollm2-wiki", *errand, *by_harness, *SMALL.split()]
+    train = ["train", "smollm2-wiki", *errand, *by_harness, *SMALL.split()]
     model = write_shallow_smollm2(tmp_path / "model")
-    command = [*train, f"model.path={model}", *LEARNS_FAST, *IN_BFLOAT16, f'sft.files=["{demos}"]']
-    command += ["--run-dir", str(tmp_path / "run")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    words = [*train, f"model.path={model}", *LEARNS_FAST, *IN_BFLOAT16, f'sft.files=["{demos}"]']
+    words += ["--run-dir", str(tmp_path / "run")]
+    done = warm_agentgym(*words)
     assert done.returncode == 0, done.stderr
     rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
     assert [row["status/completed"] + row["status/truncated_turns"] for row in rows] == [4, 4]

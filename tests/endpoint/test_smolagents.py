@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -122,15 +121,15 @@ def demonstrations(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return [{"messages": [*messages, one], "tools": asked[0]["tools"]} for one in said]
 
 
-def test_its_rollouts_train_smollm2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_rollouts_train_smollm2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_agentgym: Any) -> None:
     pytest.importorskip("gguf")
     model = write_shallow_smollm2(tmp_path / "model")
     demos = tmp_path / "demos.jsonl"
     demos.write_text("".join(json.dumps(one) + "\n" for one in demonstrations(monkeypatch)), encoding="utf-8")
-    command = [sys.executable, "-m", "agentgym", "train", "smollm2-wiki", *SMALL.split(), f'sft.files=["{demos}"]']
-    command += [f"model.path={model}", *LEARNS_FAST, f"harness.options.python={Path(PYTHON).absolute()}"]
-    command += ["--run-dir", str(tmp_path / "run"), *IN_BFLOAT16]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    words = ["train", "smollm2-wiki", *SMALL.split(), f'sft.files=["{demos}"]']
+    words += [f"model.path={model}", *LEARNS_FAST, f"harness.options.python={Path(PYTHON).absolute()}"]
+    words += ["--run-dir", str(tmp_path / "run"), *IN_BFLOAT16]
+    done = warm_agentgym(*words)
     assert done.returncode == 0, done.stderr
     (row,) = (row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl")
     assert sum(row[f"status/{name}"] for name in ("completed", "truncated_turns", "truncated_tokens")) == 8

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from testkit.scripted_engine import ScriptedEngine
@@ -64,13 +63,12 @@ def test_it_plays_by_the_environment_s_tools_in_one_segment(settings: dict[str, 
 
 
 @pytest.mark.parametrize("name", ["openai_agents", "langgraph", "pydantic_ai"])
-def test_its_rollouts_train_a_model_from_scratch(name: str, tmp_path: Path) -> None:
+def test_its_rollouts_train_a_model_from_scratch(name: str, tmp_path: Path, warm_agentgym: Any) -> None:
     task = ["env.id=agentgym/GuessNumber-v0", "env.kwargs.largest=4", "sft.num_demos=400", "num_steps=1"]
     small = ["groups_per_step=2", "group.group_size=4", "eval.num_episodes=1", "eval.base=false"]
     by_harness = [f"harness.name={name}", f"harness.options.python={Path(PYTHON).absolute()}"]
-    command = [sys.executable, "-m", "agentgym", "train", "tiny", *task, *small, *by_harness]
-    command += ["--run-dir", str(tmp_path / "run")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    run = ["--run-dir", str(tmp_path / "run")]
+    done = warm_agentgym("train", "tiny", *task, *small, *by_harness, *run, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (row,) = (row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl")
     assert row["num_calls"] > 0 and row["trained_tokens"] > 0

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ PER_TOKEN = ("reinforce_pp", "token_gae", "bi_level_gae", "poad")
 """Estimators whose advantages differ within a turn: a sequence ratio over turns cannot carry them (rule 5)."""
 
 
+@cache
 def world() -> TrainConfig:
     """The smallest world in which every estimator has what it reads."""
     return replace(

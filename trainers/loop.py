@@ -33,15 +33,7 @@ from agentgym.errors import RunStoppedError, first_cause
 from agentgym.evals.compare import compare_moments
 from agentgym.rollout import journal
 from agentgym.rollout.group import check_rollouts, failures_of
-from agentgym.trainers.checkpoint import (
-    START,
-    CheckpointWriter,
-    Learner,
-    TrainState,
-    load_latest_checkpoint,
-    restore_start,
-    restore_state,
-)
+from agentgym.trainers.checkpoint import START, CheckpointWriter, load_latest_checkpoint, restore_start, restore_state
 from agentgym.trainers.config.idle import idle_ranks
 from agentgym.trainers.config.rank_limits import how_shared
 from agentgym.trainers.config.train import TrainConfig
@@ -73,6 +65,7 @@ from agentgym.trainers.run.folder import (
     write_result,
 )
 from agentgym.trainers.run.run import Run
+from agentgym.trainers.train_state import Learner, TrainState
 from agentgym.trainers.types import CausalLM, Metrics, Tokenizer
 
 

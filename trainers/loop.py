@@ -20,39 +20,27 @@ resumed from its last checkpoint ends with the same weights as one that was not 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from agentgym.canonical import shell_word
 from agentgym.credit.state import CreditState
-from agentgym.env.worker_thread import run_coroutine
 from agentgym.errors import RunStoppedError, first_cause
 from agentgym.evals.compare import compare_moments
 from agentgym.rollout import journal
-from agentgym.rollout.folder_lock import locked
 from agentgym.rollout.group import check_rollouts, failures_of
-from agentgym.trainers.checkpoint import (
-    START,
-    CheckpointWriter,
-    Learner,
-    TrainState,
-    load_latest_checkpoint,
-    restore_start,
-    restore_state,
-)
+from agentgym.trainers.checkpoint import START, CheckpointWriter, load_latest_checkpoint, restore_start, restore_state
 from agentgym.trainers.config.idle import idle_ranks
-from agentgym.trainers.config.overrides import save_config
-from agentgym.trainers.config.rank_limits import check_ranks, how_shared
+from agentgym.trainers.config.rank_limits import how_shared
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.critics.columns import ColumnMaker
 from agentgym.trainers.data.row import Row
 from agentgym.trainers.distributed.devices import on_background_thread
-from agentgym.trainers.distributed.ranks import Ranks, join_ranks, num_restarts
+from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.models.adapters import ADAPTERS, save_adapters
 from agentgym.trainers.models.card import Card
 from agentgym.trainers.models.model import save_model
@@ -67,74 +55,18 @@ from agentgym.trainers.phases.sft import warm_start
 from agentgym.trainers.phases.train_step import train_step
 from agentgym.trainers.reporting.activity import Activity
 from agentgym.trainers.reporting.clock import Clock
-from agentgym.trainers.reporting.metrics import Log, MetricsLog, SilentLog, check_wandb
+from agentgym.trainers.reporting.metrics import Log, MetricsLog, SilentLog
 from agentgym.trainers.reporting.outcome import keep_verdict, outcome
 from agentgym.trainers.run.folder import (
     ROLES,
     TrainResult,
-    check_run_dir,
-    extend_run,
     extension_notes,
-    forget_failed_start,
     origin_of,
     write_result,
 )
 from agentgym.trainers.run.run import Run
-from agentgym.trainers.run.tokenizer import keep_tokenizer
+from agentgym.trainers.train_state import Learner, TrainState
 from agentgym.trainers.types import CausalLM, Metrics, Tokenizer
-
-
-def train_rank(
-    config: TrainConfig,
-    run_dir: Path,
-    *,
-    resume: bool = False,
-    run: Callable[[Coroutine[Any, Any, TrainResult]], TrainResult] = run_coroutine,
-) -> TrainResult:
-    """Run this process's part of :func:`train`; environment variables say which rank it is.
-
-    Args:
-        config: the run's configuration.
-        run_dir: the run's folder.
-        resume: continue from the latest checkpoint.
-        run: the function that runs the loop's coroutine to its end.
-    """
-    ranks = join_ranks(config.ranks)
-    check_ranks(config, ranks.count)
-    # When ranks are restarted, the previous first rank may still be ending and hold the lock.
-    wait_s = config.cluster.wait_s if num_restarts() else 0.0
-    with locked(run_dir, wait_s) if ranks.is_main else nullcontext():
-        return _train(config, run_dir, resume, ranks, run)
-
-
-def _train(
-    config: TrainConfig,
-    run_dir: Path,
-    resume: bool,
-    ranks: Ranks,
-    run: Callable[[Coroutine[Any, Any, TrainResult]], TrainResult],
-) -> TrainResult:
-    if ranks.is_main:
-        check_run_dir(config, run_dir, resume=resume)
-        check_wandb(config.wandb_project)
-    before = extend_run(config, run_dir) if resume and ranks.is_main else config.num_steps
-    loop = TrainingLoop(config, run_dir, resume, ranks, num_steps_before=before)
-    if not resume and ranks.is_main:  # only now, so that a refused configuration leaves no folder behind
-        run_dir.mkdir(parents=True, exist_ok=True)
-        save_config(config, run_dir / "config.json")
-        if not config.model.path:
-            keep_tokenizer(loop.run.tokenizer, run_dir)
-    try:
-        return run(loop.train())
-    except Exception as error:
-        if ranks.is_main:
-            loop.note_stop(error)
-            if not resume:
-                forget_failed_start(run_dir)
-        raise
-    finally:
-        loop.run.leave_cluster()
-        ranks.leave()
 
 
 class TrainingLoop:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentgym.errors import ConfigError, require_extra
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.loop import train_rank
+from agentgym.trainers.rank import train_rank
 from agentgym.trainers.run.folder import TrainResult
 
 

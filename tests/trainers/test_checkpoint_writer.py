@@ -24,7 +24,7 @@ from agentgym.errors import RunStoppedError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers import checkpoint
-from agentgym.trainers.checkpoint import CheckpointWriter, TrainState, load_latest_checkpoint
+from agentgym.trainers.checkpoint import CheckpointWriter, load_latest_checkpoint
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.critics.columns import ColumnMaker
 from agentgym.trainers.distributed import tensor_folder
@@ -34,6 +34,7 @@ from agentgym.trainers.loop import writes_in_background
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.reporting.activity import Activity
 from agentgym.trainers.train import train
+from agentgym.trainers.train_state import TrainState
 
 IN_TIME_S = 60
 """Far longer than a tiny checkpoint takes."""

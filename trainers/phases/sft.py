@@ -17,7 +17,7 @@ from torch import Tensor
 
 from agentgym.env.worker_thread import is_interrupted
 from agentgym.errors import RunStoppedError
-from agentgym.trainers.checkpoint import CheckpointWriter, TrainState
+from agentgym.trainers.checkpoint import CheckpointWriter
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.data.batch import Batch
 from agentgym.trainers.data.layout import recomputed
@@ -33,6 +33,7 @@ from agentgym.trainers.phases.optimizer_step import set_rate
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.run.run import Run
 from agentgym.trainers.sft.batches import SftBatches, num_sft_steps
+from agentgym.trainers.train_state import TrainState
 from agentgym.trainers.types import CausalLM, Metrics
 
 

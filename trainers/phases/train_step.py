@@ -10,7 +10,6 @@ from agentgym.plugins import imported
 from agentgym.rollout.record import line_of, record_path, write_lines
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.token_scores import TurnScores, scores_path, write_scores
-from agentgym.trainers.checkpoint import Learner, TrainState
 from agentgym.trainers.config.roles import POLICY
 from agentgym.trainers.config.schedules import schedule_metrics, scheduled
 from agentgym.trainers.data.outline import GroupMetadata
@@ -23,6 +22,7 @@ from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.reporting.rollout_metrics import describe_mixture, describe_rollouts, strategy_effects
 from agentgym.trainers.run.run import Run
+from agentgym.trainers.train_state import Learner, TrainState
 from agentgym.trainers.types import Metrics
 from agentgym.types import TrajectoryGroup
 

@@ -148,7 +148,7 @@ class TrainerRank:
         """
         os.environ.update(start.environment())
         from agentgym.trainers.config.overrides import from_dict  # only now: torch takes seconds
-        from agentgym.trainers.loop import train_rank
+        from agentgym.trainers.rank import train_rank
 
         try:
             return train_rank(from_dict(start.config), Path(start.run_dir), resume=start.resume, run=self._run)

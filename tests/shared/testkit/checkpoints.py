@@ -6,9 +6,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from agentgym.trainers.checkpoint import Phase, checkpoint_path
+from agentgym.trainers.checkpoint import checkpoint_path
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.tensor_folder import load_tree, read_outline
+from agentgym.trainers.train_state import Phase
 
 
 def drop_checkpoint(run_dir: Path, step: int, phase: Phase = "rl") -> None:

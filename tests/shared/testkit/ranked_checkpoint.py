@@ -16,7 +16,7 @@ import torch
 
 from agentgym.credit.state import CreditState
 from agentgym.render.chat import ChatRenderer
-from agentgym.trainers.checkpoint import CheckpointWriter, TrainState, load_latest_checkpoint, restore_state
+from agentgym.trainers.checkpoint import CheckpointWriter, load_latest_checkpoint, restore_state
 from agentgym.trainers.critics.columns import ColumnMaker
 from agentgym.trainers.distributed.ranks import join_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
@@ -25,6 +25,7 @@ from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.reporting.activity import Activity
+from agentgym.trainers.train_state import TrainState
 from testkit.ranked_update import made_verdicts, small_model
 
 

@@ -153,7 +153,7 @@ def test_learning_to_see_beside_a_blind_control(run: Run, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_cost_of_images_for_runs_of_text(run: Run, tmp_path: Path) -> None:
-    tiny = ["sft.num_demos=8", "groups_per_step=1", "group.group_size=2", "eval.num_episodes=1"]
+    tiny = ["sft.num_demos=8", "num_steps=1", "groups_per_step=1", "eval.num_episodes=1"]
     folders = ["--before", ROOT, "--output", tmp_path / "out.json"]
     run("seeing/text_cost.py", *folders, "--rounds", "1", "--change", *tiny)
     found = read(tmp_path / "out.json")

@@ -4,10 +4,10 @@
     export OMP_NUM_THREADS=1
     python benchmarks/seeing/text_cost.py --before /tmp/before --output benchmarks/seeing/text_cost.json
 
-Both checkouts run the recipe ``household-smoke``, which has no pictures: its start alone (no demonstrations, no steps),
-and whole. ``work`` is the difference of the two: demonstrations, warm start, rollouts, training and evaluations. Arms
-alternate, each run is a process of its own, and the least processor time of the rounds counts. 0f4f3ccc has no images
-yet. Later commits also added several models in one run, so the ratio holds the cost of both.
+Both checkouts train Kuhn poker for a few steps, which has no pictures: the start alone (no demonstrations, no steps),
+and the whole run. ``work`` is the difference of the two: demonstrations, warm start, rollouts, training and
+evaluations. Arms alternate, each run is a process of its own, and the least processor time of the rounds counts.
+0f4f3ccc has no images yet. Later commits also added several models in one run, so the ratio holds the cost of both.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 START = ("sft.num_demos=0", "num_steps=0")
+WHOLE = ("sft.num_demos=300", "num_steps=10", "groups_per_step=32", "eval.num_episodes=20")
 
 
 def processor_s(checkout: Path, changes: Sequence[str]) -> float:
@@ -33,7 +34,7 @@ def processor_s(checkout: Path, changes: Sequence[str]) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as folder:
         run_dir = str(Path(folder) / "run")
-        command = [sys.executable, "-m", "agentgym", "train", "household-smoke", *changes, "--run-dir", run_dir]
+        command = [sys.executable, "-m", "agentgym", "train", "kuhn", *changes, "--run-dir", run_dir]
         environment = {**os.environ, "PYTHONPATH": str(checkout)}
         subprocess.run([*command, "--json"], cwd=checkout, env=environment, check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -52,7 +53,7 @@ def main() -> None:
     parser.add_argument("--before", type=Path, required=True, help="checkout of an earlier commit")
     parser.add_argument("--before-commit", default="", help="its commit, if it is no checkout of git")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--change", nargs="*", default=[], metavar="KEY=VALUE", help="of the recipe, in every run")
+    parser.add_argument("--change", nargs="*", default=WHOLE, metavar="KEY=VALUE", help="of the recipe")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     arms = {"before": options.before.resolve(), "now": ROOT}
@@ -65,7 +66,7 @@ def main() -> None:
     for of in least.values():
         of["work_s"] = round(of["whole_s"] - of["start_s"], 2)
     result = {
-        "command": "agentgym train household-smoke",
+        "command": f"agentgym train kuhn {' '.join(options.change)}",
         "machine": f"{platform.machine()}, one thread of a busy machine with two cores",
         "date": date.today().isoformat(),
         "commits": {"before": options.before_commit or commit_of(arms["before"]), "now": commit_of(ROOT)},

@@ -23,7 +23,9 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(warm_run: Run) -> Run:
-    return lambda script, *words: warm_run(BENCHMARKS / script, *words, children="gui" not in script)
+    return lambda script, *words: warm_run(
+        BENCHMARKS / script, *words, children=not script.startswith(("gui", "seeing"))
+    )
 
 
 def read(path: Path) -> Any:

@@ -424,6 +424,15 @@ def test_turn_gae_follows_the_agents_in_time() -> None:
     assert_close(credited.return_to_go, [0.6, 1.0, 0.8])
 
 
+def test_a_reward_comes_after_the_turns_of_those_asked() -> None:
+    """The second turn asks a sub-agent, and its reward of 1 arrives when that one is done: 0.6, 0.1 and 0.15."""
+    asked = {"moment": [0, 1, 2], "invocation": [-1, -1, 0]}
+    table = table_of([[0, 1, 0]], value=[0.5, 0.6, 0.4], **asked)
+    credited = turn_gae(table, gamma=1.0, lam=0.5, whitened=False)
+    np.testing.assert_allclose(credited.advantage, [0.15, 0.1, 0.6], atol=1e-12)
+    np.testing.assert_allclose(credited.return_to_go, [0.65, 0.7, 1.0], atol=1e-12)
+
+
 def test_bi_level_gae() -> None:
     table = table_of([[0.2, 1]], num_tokens=[3, 2], token_value=[0.1, 0.2, 0.3, 0.4, 0.5])
     credited = bi_level_gae(table, lam=0.95, whitened=False)

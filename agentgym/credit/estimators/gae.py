@@ -169,7 +169,7 @@ def poad(
     options=TurnGaeOptions,
     granularity="turn",
     tells_agents=True,
-    optional_columns=("moment",),
+    optional_columns=("moment", "invocation"),
     columns=lambda options: (
         "value",
         *(("num_tokens",) if options.whitened and options.whitening_unit == "token" else ()),
@@ -190,6 +190,7 @@ def turn_gae(
 
     t counts the turns of all agents of a trajectory in time, by the column ``moment``: a sub-agent's turns come between
     the turn that asked it and the next one, so each agent's value bootstraps the one who acts before it, as in MARFT.
+    The reward of a turn that asked others comes after theirs (column ``invocation``), so that they share in it.
 
     Args:
         gamma: discount per turn.
@@ -209,8 +210,12 @@ def turn_gae(
     value = finite_column(table, "value", by="turn_gae")
     # trajectories stay where they are, so that their ends do, too
     in_time = slice(None) if table.moment is None else np.lexsort((table.moment, table.trajectory))
+    is_last = ends_of_trajectories(table)
+    reward = table.reward[in_time]
+    if table.moment is not None and table.invocation is not None:
+        reward = _after_those_asked(reward, table.invocation[in_time] < 0, is_last)
     advantage = np.empty(len(table))
-    advantage[in_time] = _gae(table.reward[in_time], value[in_time], ends_of_trajectories(table), gamma, lam)
+    advantage[in_time] = _gae(reward, value[in_time], is_last, gamma, lam)
     target = advantage + value  # before whitening: the critic regresses on returns, not on normalised values
     if whitened and whitening_unit == "token":
         advantage = whiten(advantage, table.column("num_tokens", by="turn_gae with whitening_unit='token'"))
@@ -291,6 +296,22 @@ def archer(table: TurnTable, *, gamma: float = 0.95) -> TurnAdvantages:
 def _gae(reward: Floats, value: Floats, is_last: np.ndarray, gamma: Floats | float, lam: float) -> Floats:
     delta = reward + gamma * _following(value, is_last) - value
     return suffix_sums(delta, gamma * lam, is_last)
+
+
+def _after_those_asked(reward: Floats, is_main: np.ndarray, is_last: np.ndarray) -> Floats:
+    """Move each reward of the main agent to the last turn before its next one: it comes when those it asked are done.
+
+    Example:
+        >>> main = np.array([True, True, False, True])
+        >>> _after_those_asked(np.array([0.0, 1.0, 0.5, 2.0]), main, np.array([False] * 3 + [True])).tolist()
+        [0.0, 0.0, 1.5, 2.0]
+    """
+    ends = is_last | np.append(is_main[1:], True)[: len(is_last)]
+    stays = np.where(is_main, 0.0, reward)
+    # a unit is a turn of the main agent with the turns of those it asked
+    unit = np.cumsum(ends) - ends
+    of_main = np.bincount(unit, np.where(is_main, reward, 0.0), minlength=int(ends.sum()))
+    return stays + np.where(ends, of_main[unit], 0.0)
 
 
 def _following(value: Floats, is_last: np.ndarray) -> Floats:

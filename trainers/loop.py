@@ -124,6 +124,8 @@ class TrainingLoop:
         )
         self.saved_step = -1
         """RL step of the latest checkpoint; -1 if there is none."""
+        self.logged_step = 0
+        """RL step of the latest row of metrics; 0 if there is none."""
         self.log: Log = MetricsLog(run_dir, config.wandb_project) if ranks.is_main else SilentLog()
         self.checkpoints = CheckpointWriter(
             run_dir, ranks, in_background=writes_in_background(config, self.run.model.device), say=self.log.say
@@ -301,9 +303,8 @@ class TrainingLoop:
     def save_on_failure(self, *, is_on_all_ranks: bool = False) -> Iterator[None]:
         """Save the last complete step if the body of this context manager fails or is interrupted.
 
-        A resumed run then loses no step.
-
-        The body must not change any state that a checkpoint contains.
+        A resumed run then loses no step. A step whose row of metrics could not be written is not saved: it is repeated,
+        so that its row is not lost either. The body must not change any state that a checkpoint contains.
 
         Args:
             is_on_all_ranks: True if a failure is raised on all ranks, so that they can save together.
@@ -311,7 +312,8 @@ class TrainingLoop:
         try:
             yield
         except (Exception, asyncio.CancelledError):
-            if self.state.step > self.saved_step and (is_on_all_ranks or self.run.ranks.count == 1):
+            is_new = self.saved_step < self.state.step == self.logged_step
+            if is_new and (is_on_all_ranks or self.run.ranks.count == 1):
                 try:
                     self.save()
                     self.checkpoints.finish()
@@ -342,6 +344,7 @@ class TrainingLoop:
             for line in state.activity.watch(state.step, metrics):
                 self.log.say(line)
             self.log.log("rl", state.step, metrics | state.activity.metrics())
+            self.logged_step = state.step
 
     async def step(self, rollouts: Rollouts, clock: Clock) -> Metrics:
         """Wait for the groups of the next step, and train on them; return metrics."""

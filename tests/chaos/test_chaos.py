@@ -156,6 +156,30 @@ def test_the_gradient_is_that_of_the_valid_members(seed: int) -> None:
     assert all(torch.equal(weight, stepped[1][name]) for name, weight in stepped[0].items())
 
 
+def test_a_step_whose_metrics_cannot_be_written_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full for one row: the step is not saved without it, so that the curve has no gap."""
+    settings = config(checkpoint_every=2)
+    train(settings, tmp_path / "whole")
+    name = "agentgym.trainers.reporting.metrics.append_json_line"
+    write = pkgutil.resolve_name(name)
+    failures: list[int] = []
+
+    def failing(path: Path, row: dict[str, Any]) -> None:
+        if row["phase"] == "rl" and row["step"] == 3 and not failures:
+            failures.append(3)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, row)
+
+    monkeypatch.setattr(name, failing)
+    folder = tmp_path / "faulty"
+    with pytest.raises((OSError, RunStoppedError, ExceptionGroup)):
+        train(settings, folder)
+    train(settings, folder, resume=True)
+    rows = [row for row in read_json_lines(folder / "metrics.jsonl") if row["phase"] == "rl"]
+    assert [row["step"] for row in rows] == list(range(1, settings.num_steps + 1))
+    assert weights(folder) == weights(tmp_path / "whole")
+
+
 WRITES = (
     "agentgym.rollout.record.os.replace",
     "agentgym.trainers.checkpoint.save_tree",

@@ -75,7 +75,7 @@ def test_what_sees_is_frozen_and_kept(tmp_path: Path) -> None:
     said: list[str] = []
     model, _ = load_model(tmp_path / "base", say=said.append)
     assert len(said) == 1 and "Qwen3VLForConditionalGeneration also reads images" in said[0]
-    assert "since prompts hold text alone: qwen3_vl is not among the families that see" in said[0]
+    assert "since prompts hold text alone: its folder has no preprocessor_config.json" in said[0]
     assert {name.split(".")[1] for name, weight in model.named_parameters() if not weight.requires_grad} == {"visual"}
     adapted = add_lora(model, LoraSettings(rank=2, target_modules=("q_proj", "linear_fc1")), seed=0)
     assert not any("visual" in name for name, _ in adapted.named_parameters() if ".lora_" in name)

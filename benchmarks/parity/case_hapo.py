@@ -22,10 +22,11 @@ def largest_gap(folder: Path, rng: np.random.Generator) -> float:
     """Draw the pivot and the scales; some entropies are 0 or equal."""
     rows = draw_rows(rng)
     rows.entropy[:, ::4] = float(rng.choice([0.0, 1.0]))
+    clip_scale, advantage_scale = rng.choice([(0.0, 1.0), (0.5, 0.0), (1.0, 0.5), (1.0, 1.0)])
     options = HapoOptions(
         pivot=float(rng.choice([0.0, 0.5, 0.8, 1.0])),
-        clip_scale=float(rng.choice([0.0, 0.5, 1.0])),
-        advantage_scale=float(rng.choice([0.0, 1.0])),
+        clip_scale=float(clip_scale),
+        advantage_scale=float(advantage_scale),
         signed=False,
     )
     names = ("torch_quantile", "compute_entropy_h", "ada_clip", "ada_advantage", "agg_loss", "compute_policy_loss")

@@ -29,6 +29,8 @@ def filter_gap(folder: Path, rng: np.random.Generator) -> float:
     released = kept.log_softmax(-1).gather(-1, token[:, None])[:, 0]
     ours = without_noise(logits.log_softmax(-1), token, options)
     is_noise = released < -1000  # both are far below every log-probability of the policy, by different amounts
+    if is_noise.all() or (kept == kept[:, :1]).all(-1).any():  # all tokens are noise: the release's are equally likely
+        return 0.0
     return max(gap(ours[~is_noise].numpy(), released[~is_noise].numpy()), float((ours[is_noise] > -1000).sum()))
 
 

@@ -50,6 +50,15 @@ def test_equal_answers_are_in_conflict_from_both_ends() -> None:
     assert shaped([[5, 6], [5, 6]], [1.0, -1.0], shares_weight=False) == [4.0, 4.0, 0.0, 0.0]
 
 
+def test_with_credit_per_turn_each_conflict_token_has_its_own_weight() -> None:
+    """The first answer is wrong as a whole, and its first turn was right: its token is lifted, the next one spared."""
+    token, row, group = torch.tensor([5, 6, 7, 5, 6, 8]), torch.tensor([0] * 3 + [1] * 3), torch.zeros(6)
+    advantage = torch.tensor([1.0, -1.0, -2.0, 1.0, 1.0, 1.0])
+    options = GtpoOptions(shares_weight=False)
+    made = prepare_gtpo(token, group, row, advantage, torch.zeros(6), options)["shaped"]
+    assert made.tolist() == [2.0, 0.0, -2.0, 2.0, 2.0, 1.0]
+
+
 def test_groups_do_not_mix() -> None:
     token, row = torch.tensor([5, 5]), torch.tensor([0, 1])
     made = prepare_gtpo(token, row, row, torch.tensor([1.0, -1.0]), torch.zeros(2), GtpoOptions())

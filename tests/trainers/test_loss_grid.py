@@ -345,7 +345,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "flash_reinforce": {"delta": 9.0, "failed_share": 0.4, "right_from": 0.3},
     "arbitrary_entropy": {"target": 0.9, "hot": 1.5, "cold": 0.5, "right_above": 0.7, "most": 0.05},
     "lp_reg": {"coef": 0.5, "noise": 0.4, "relative": False, "share": 0.5},
-    "siren": {"coef": 0.1, "top_p": 0.95, "most_tokens": 1, "quantile": 0.3},
+    "siren": {"coef": 0.1, "top_p": 0.95, "most_tokens": 2, "quantile": 0.3},
     "token_tis": {"cap": 1.2},
     "seq_tis": {"cap": 9.0, "level": "turn"},
     "icepop": {"low": 0.1, "high": 8.0, "denominator": "kept"},

@@ -39,6 +39,11 @@ def test_a_token_above_its_target_and_noise_have_no_term() -> None:
     assert lp_reg(logprob, target).tolist() == [0.0, 0.0, 0.0]
 
 
+def test_where_all_tokens_are_noise_none_is_lifted() -> None:
+    flat = torch.full((1, 8), 0.125).log()
+    assert without_noise(flat, torch.tensor([3]), LpRegOptions(noise=0.2, relative=False)).tolist() == [FILTERED]
+
+
 def test_one_token_at_least_is_chosen_and_none_without_negative_ones() -> None:
     logprob, measured = torch.tensor([-1.0, -2.0]), torch.tensor([-0.9, -1.9])
     one = prepare_lp_reg(logprob, torch.tensor([-1.0, -1.0]), measured, LpRegOptions())["target"]

@@ -219,6 +219,58 @@ def test_a_wrong_measure_is_named_before_anything_is_played(measure: str, said: 
     assert not (tmp_path / "run" / "rollouts").exists()
 
 
+def test_a_parameter_with_a_default_gets_in_the_trial_what_it_gets_in_training(file: Any, tmp_path: Path) -> None:
+    path = file(
+        "from agentgym.trainers.losses.component import policy_loss\n@policy_loss('x')\n"
+        "def x(ratio, advantage, reward=None):\n    assert reward is None\n    return -advantage * ratio, ratio > 9\n"
+    )
+    assert len(trained(config(f"loss.kind={path}:x"), tmp_path / "run")) == 2
+
+
+def test_a_loss_and_a_regulariser_of_one_name_have_memories_of_their_own(file: Any, tmp_path: Path) -> None:
+    path = file(
+        "from agentgym.trainers.losses.component import policy_loss, regulariser\n"
+        "def count(reward, memory):\n    n = memory.get('n', 0) + 1\n    return {'n': n}, {'n': n}\n"
+        "@policy_loss('mine', prepare=count)\n"
+        "def one(ratio, advantage, n):\n    assert n < 3\n    return -advantage * ratio, ratio > 9\n"
+        "@regulariser('mine', prepare=count)\n"
+        "def two(logprob, n):\n    return logprob * 0 + n\n"
+    )
+    named = f'loss.regularisers=[{{"kind": "{path}:mine"}}]'
+    rows = trained(config(f"loss.kind={path}:mine", named), tmp_path / "run")
+    assert [row["mine"] for row in rows] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            ["loss.minibatch=tokens", "loss.num_updates=2"],
+            "whole groups, which loss.minibatch=tokens splits",
+        ),
+        (
+            ["loss.minibatch=rows", "loss.rows_per_update=2"],
+            "whole groups, which loss.minibatch=rows splits",
+        ),
+        (
+            ["credit.estimator=returns", 'loss.corrections=[{"kind": "vcpo", "baseline": "gradient"}]'],
+            "vcpo takes the gradient of one trajectory at a time, and the loss .* compares the whole update",
+        ),
+    ],
+)
+def test_a_loss_of_whole_groups_is_not_split(settings: list[str], said: str, file: Any) -> None:
+    with pytest.raises(ConfigError, match=said):
+        config(f"loss.kind={file(PACS)}:coupled", *settings)
+    with pytest.raises(ConfigError, match=said):
+        config("loss.kind=gtpo", *settings)
+
+
+def test_a_loss_of_whole_episodes_is_split_by_episodes_alone() -> None:
+    assert config("loss.kind=ace", "loss.minibatch=tokens", "loss.num_updates=2").loss.num_updates == 2
+    with pytest.raises(ConfigError, match="compares tokens of whole episodes"):
+        config("loss.kind=ace", "loss.minibatch=rows", "loss.rows_per_update=2")
+
+
 @pytest.mark.parametrize("family", ["correction", "token_mask"])
 def test_a_measure_is_for_losses_and_regularisers(family: str, file: Any) -> None:
     path = file(
@@ -257,7 +309,7 @@ def test_a_memory_of_ones_own_is_kept_with_checkpoints(file: Any, tmp_path: Path
     whole = trained(config(kind, "checkpoint_every=1"), tmp_path / "whole")
     assert [row.get("lr_scale", 1.0) for row in whole] == [1.0, 0.5]
     found = load_latest_checkpoint(tmp_path / "whole")
-    assert found is not None and found.plain["loss_memory"]["against_mean"]["steps"] == 2
+    assert found is not None and found.plain["loss_memory"]["loss against_mean"]["steps"] == 2
 
 
 @pytest.mark.parametrize(

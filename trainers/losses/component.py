@@ -107,6 +107,16 @@ class LossComponent(Component):
         return bool(self.prepare) or self.needs_whole_update or self.family == "token mask"
 
     @property
+    def compares_members(self) -> bool:
+        """True if its ``prepare`` compares the trajectories of a group."""
+        return "group" in self.read_by_prepare()
+
+    @property
+    def compares_windows(self) -> bool:
+        """True if its ``prepare`` compares the context windows of a trajectory."""
+        return "trajectory" in self.read_by_prepare()
+
+    @property
     def further(self) -> tuple[str, ...]:
         """Names that a function of this family may take in addition to columns and to the values of its ``prepare``."""
         measured = ("measured",) if self.measure else ()

@@ -144,6 +144,13 @@ class LossConfig(Settings):
             raise ConfigError(
                 f"{self.recrediting}'s baseline compares the trajectories of a group: set minibatch=episodes"
             )
+        for part, _ in self.parts() if self.minibatch != "episodes" else ():
+            if part.compares_members or (part.compares_windows and self.minibatch == "rows"):
+                whole = "groups" if part.compares_members else "episodes"
+                raise ConfigError(
+                    f"{part.family} {part.name!r} compares tokens of whole {whole}, which "
+                    f"loss.minibatch={self.minibatch} splits: set loss.minibatch=episodes"
+                )
         if (self.minibatch == "rows") != (self.rows_per_update > 0):
             raise ConfigError("minibatch=rows and rows_per_update=N, which is at least 1, go together")
         if self.minibatch == "rows" and self.num_updates > 1:
@@ -188,6 +195,12 @@ class LossConfig(Settings):
             raise ConfigError(
                 f"{' and '.join(weighing)} multiply by the same ratio twice: name one of them (composition rule 3)"
             )
+        for part, options in self.parts():
+            if defaults.prepare and getattr(options, "takes_gradients", False):
+                raise ConfigError(
+                    f"{part.name} takes the gradient of one trajectory at a time, and the loss {self.kind!r} compares "
+                    "the whole update: set its baseline to proxy, or name another loss"
+                )
         if "batch_normalise" in kinds and not weighing:
             able = ", ".join(name for name, known in CORRECTIONS.items() if known.weighs)
             raise ConfigError(f"batch_normalise needs weights to normalise: one of {able}")
@@ -198,7 +211,8 @@ class LossConfig(Settings):
         on_ratio = [kind for kind in self.correction_kinds if not CORRECTIONS[kind].scales_rate]
         is_on_policy = self.mode == "decoupled" and not self.has_several_updates
         chosen = self.kind not in ("ppo_clip", "reinforce", "opmd") or (self.clip_low, self.clip_high) != (None, None)
-        is_regression = self.component.compares_siblings  # which has no gate, and takes no correction
+        is_regression = self.component.compares_siblings  # which takes no correction
+        has_gate = not {"ratio", "logprob_old"}.isdisjoint(self.component.read_by_function())
         waiting = tuple(part.name for part, _ in self.parts() if part.needs_several_updates)
         return (
             *rules.one_gate(self.kind, [*gates, *(["decoupled"] if "decoupled" in on_ratio else [])]),
@@ -210,7 +224,9 @@ class LossConfig(Settings):
                 may_clip=self.component.may_dual_clip,
             ),
             *rules.one_update(
-                is_on_policy=is_on_policy, parts=waiting, gate=self.kind if chosen and not is_regression else ""
+                is_on_policy=is_on_policy,
+                parts=waiting,
+                gate=self.kind if chosen and has_gate and not is_regression else "",
             ),
             *(
                 finding

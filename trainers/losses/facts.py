@@ -46,7 +46,7 @@ class UpdateStatistics:
     prepared: Prepared = field(default_factory=dict)
     """Values of the components' ``prepare``; tensors ``[M]`` in the order of the micro-batches."""
     memory: Mapping[str, Any] = field(default_factory=dict)
-    """The memory of all components after this update, by component name."""
+    """The memory of all components after this update, by family and name."""
 
     def share_of(self, batch: Batch) -> Tensor:
         """Return the weights of a micro-batch's tokens in the update's loss, ``[N]``."""
@@ -194,7 +194,7 @@ def update_facts(
         batches: the micro-batches of the update.
         frozen: scores of each micro-batch; empty if no component needs the whole update.
         config: the loss's configuration.
-        memory: the memory of the components, by name.
+        memory: the memory of the components, by family and name.
 
     Raises:
         ConfigError: a component's ``prepare`` raised an error, or returned something else than its values.
@@ -229,13 +229,16 @@ def _prepared(
         return facts
     if component.measure:
         tokens.add_measured(component)
-    values, memory = prepared(component, options, tokens, facts.memory.get(component.name, {}))
+    # a component of another family may have the same name; runs of before kept memories by name alone
+    name = f"{component.family} {component.name}"
+    kept_memory = facts.memory.get(name, facts.memory.get(component.name, {}))
+    values, memory = prepared(component, options, tokens, kept_memory)
     kept = {name: _kept(value, tokens) for name, value in values.items()}
     return replace(
         facts,
         prepared={**facts.prepared, (component.family, component.name): kept},
         lr_scale=facts.lr_scale * float(values.get("lr_scale", 1.0)),
-        memory={**facts.memory, component.name: memory} if memory else facts.memory,
+        memory={**facts.memory, name: memory} if memory else facts.memory,
     )
 
 

@@ -228,6 +228,11 @@ class VcpoOptions(Options):
         """True if a baseline is subtracted from the advantages."""
         return self.baseline != "none"
 
+    @property
+    def takes_gradients(self) -> bool:
+        """True if it takes the gradient of the policy loss of one trajectory at a time."""
+        return self.baseline == "gradient"
+
 
 # -------------------------------------------------------------------------------------------------- regularisers
 

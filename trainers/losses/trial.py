@@ -149,7 +149,11 @@ class _MadeUp(Mapping[str, Any]):
 
     def optional(self, component: LossComponent) -> dict[str, Any]:
         """Return the values that a component's parameters with a default receive."""
-        return {name: value for name, value in (self._values | self._further).items() if component.reads(name)}
+        known = (
+            *component.further,
+            *self._further,
+        )  # a column is given where a parameter has no default, as in training
+        return {name: self[name] for name in known if component.reads(name)}
 
     def __getitem__(self, name: str) -> Any:
         if name in self._further:

@@ -90,7 +90,7 @@ class UpdateStep:
         self.model, self.config, self.temperature = model, config, temperature
         self.reference, self.history, self.ranks = reference, history, ranks_of(model)
         self.memory: Mapping[str, Any] = memory or {}
-        """The memory of the loss's components, by name."""
+        """The memory of the loss's components, by family and name."""
         self.width = 1 if self.ranks.context is None else self.ranks.context.size
         self.needs_all = config.needs_whole_update
         self.entropy_has_gradient = "entropy" in read_by_columns(config.columns()) or any(

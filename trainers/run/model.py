@@ -94,7 +94,9 @@ def _prepared(model: CausalLM, config: TrainConfig, ranks: Ranks, *, on_host: bo
             f"kernels, and {model.config.model_type} has another: set ranks.context_size=1"
         )
     if config.loss.layout == "packed" and not can_be_packed(model):
-        raise ConfigError(f"loss.layout=packed does not suit {config.model.path}: use loss.layout=prefix")
+        raise ConfigError(
+            f"loss.layout=packed does not suit {config.model.path or 'this model'}: use loss.layout=prefix"
+        )
     return model
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 class AceOptions(Options):
     """Keys of ACE."""
 
+    off_at_0 = "alpha"
     kind: Literal["ace"] = "ace"
     alpha: NonNegative = 1.0
     """Growth of a negative advantage with the confidence shift."""

@@ -8,10 +8,10 @@ sampled them, by the importance weight ``pi_T / pi``. Below the target T is abov
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from agentgym.plugins import Options
-from agentgym.settings import NonNegative, Positive
+from agentgym.settings import NonNegative, Range
 from agentgym.trainers.losses.component import policy_loss
 
 if TYPE_CHECKING:
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 class ArbitraryEntropyOptions(Options):
     """Keys of the loss."""
 
+    off_at_0 = "most"
     kind: Literal["arbitrary_entropy"] = "arbitrary_entropy"
     target: NonNegative = 0.5
     """Mean entropy of tokens in nats."""
-    hot: Positive = 1.2
+    hot: Annotated[float, Range(above=1)] = 1.2
     """Temperature, relative to that of sampling, below the target."""
-    cold: Positive = 0.8
+    cold: Annotated[float, Range(above=0, below=1)] = 0.8
     """Temperature above the target."""
     right_above: float = 0.05
     """Trajectories of a higher reward are right."""

@@ -1,8 +1,9 @@
-"""FlashREINFORCE: one rollout per task, the batch's mean as its baseline, and trajectories that have drifted left out.
+"""FlashREINFORCE: importance-weighted REINFORCE without a clip, and without trajectories that have drifted.
 
 Source: "FlashREINFORCE" (yifanzhang-pro/FlashREINFORCE, ``flashreinforce/loss.py``). The importance ratio weighs the
 score without a clip and without a gradient of its own. A trajectory whose mean binary KL from the policy that sampled
-it is above a bound has no gradient, and counts in the mean all the same.
+it is above a bound has no gradient, and counts in the mean all the same. The release's advantage is the reward less the
+batch's mean, one rollout per task; here it is that of the estimator.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def prepare_flash_reinforce(
     logprob: Tensor,
     logprob_old: Tensor,
     entropy: Tensor,
+    advantage: Tensor,
     reward: Tensor,
     trajectory: Tensor,
     options: FlashReinforceOptions,
@@ -58,14 +60,13 @@ def prepare_flash_reinforce(
 
     _, member = torch.unique(trajectory, return_inverse=True)
     sizes = torch.bincount(member)
-    rewards = reward.new_zeros(len(sizes)).index_copy(0, member, reward)
     drift = logprob.new_zeros(len(sizes)).index_add(0, member, binary_kl(logprob_old, logprob.detach())) / sizes
     trains = (drift.clamp(min=0) <= options.delta)[member]
     if options.failed_share < 1:
         trains &= _most_uncertain(entropy.detach(), member, options.failed_share) | (reward >= options.right_from)
     # a rejected token's ratio may be infinite, and infinity times 0 is no number
     ratio = torch.where(trains, logprob.detach() - logprob_old, 0.0).exp()
-    return {"scored": torch.where(trains, ratio * (reward - rewards.mean()), 0.0)}
+    return {"scored": torch.where(trains, ratio * advantage, 0.0)}
 
 
 def _most_uncertain(entropy: Tensor, member: Tensor, share: float) -> Tensor:
@@ -93,8 +94,8 @@ def _most_uncertain(entropy: Tensor, member: Tensor, share: float) -> Tensor:
     is_bounded=False,
     aggregation="seq-mean-token-mean",
     test="tests/trainers/test_flash_reinforce.py::test_flash_reinforce",
-    limits="the old policy is that of the ratio: loss.mode=bypass makes it the one that sampled, as in the release",
+    limits="the old policy samples under loss.mode=bypass, as in the release; the baseline is that of the estimator",
 )
 def flash_reinforce(logprob: Tensor, scored: Tensor) -> tuple[Tensor, Tensor]:
-    """``-sg[rho (r - mean r)] log pi``, 0 for trajectories that have drifted; the mean is over all of an update."""
+    """``-sg[rho A] log pi``, 0 for trajectories that have drifted; the mean is over all of an update."""
     return -scored * logprob, scored == 0

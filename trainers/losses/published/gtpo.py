@@ -65,25 +65,27 @@ def prepare_gtpo(
 ) -> dict[str, Tensor]:
     """Return the advantage of each of the update's tokens, ``[M]``.
 
-    The places of an answer are the sampled tokens of a trajectory, of all its turns. Its sign is that of its first
-    token's advantage.
+    The places of an answer are the sampled tokens of a trajectory, of all its turns. Its sign is that of its mean
+    advantage; with credit per turn, a conflict token's weight follows its own.
     """
+    import torch
+
     shaped = advantage.detach().clone()
     for one in set(group.tolist()):
         members = [(trajectory == each).nonzero()[:, 0] for each in sorted(set(trajectory[group == one].tolist()))]
         answers = [token[places].tolist() for places in members]
-        signs = [int(advantage[places[0]].sign()) for places in members]
+        signs = [int(advantage[places].mean().sign()) for places in members]
         forward = run_of_conflict(answers, signs)
         backward = run_of_conflict([answer[::-1] for answer in answers], signs)
-        for places, sign, first, last in zip(members, signs, forward, backward, strict=True):
+        for places, first, last in zip(members, forward, backward, strict=True):
             mean_entropy = entropy[places].detach().mean()
             if mean_entropy > options.most_entropy:
                 shaped[places] = 0.0
                 continue
             shaped[places] -= options.entropy_penalty * mean_entropy
-            weight = options.right_weight if sign > 0 else 0.0
-            shaped[places[:first]] *= weight
-            shaped[places[len(places) - last :]] *= weight
+            weight = torch.where(advantage[places] > 0, options.right_weight, 0.0)
+            shaped[places[:first]] *= weight[:first]
+            shaped[places[len(places) - last :]] *= weight[len(places) - last :]
             if options.shares_weight:
                 shaped[places] /= max(1, first, last)
     return {"shaped": shaped}

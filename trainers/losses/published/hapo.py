@@ -31,11 +31,14 @@ class HapoOptions(Options):
     """Quantile of the entropies that has the level 0."""
     clip_scale: NonNegative = 1.0
     """Growth of the bounds with the level."""
-    advantage_scale: NonNegative = 1.0
-    """Growth of the advantage with the level."""
+    advantage_scale: Fraction = 1.0
+    """Growth of the advantage with the level; above 1, the advantages of certain tokens would change their sign."""
     signed: bool = True
     """True: tokens below the pivot have negative levels, as in the paper. False: theirs are positive too, as the
     release's turn out, so that no lower bound grows."""
+
+    def idle(self) -> str:
+        return "" if self.clip_scale or self.advantage_scale else "clip_scale and advantage_scale are 0"
 
 
 def prepare_hapo(entropy: Tensor, options: HapoOptions) -> dict[str, Tensor]:

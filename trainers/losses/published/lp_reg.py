@@ -26,6 +26,7 @@ FILTERED = -1e4
 class LpRegOptions(Options):
     """Keys of Lp-Reg."""
 
+    off_at_0 = "coef"
     kind: Literal["lp_reg"] = "lp_reg"
     coef: NonNegative = 1.0
     """Weight of the divergence."""
@@ -43,7 +44,9 @@ def without_noise(log_distribution: Tensor, token: Tensor, options: LpRegOptions
     least = options.noise * (fixed.amax(-1, keepdim=True).exp() if options.relative else 1.0)
     is_noise = fixed.exp() < least
     kept = fixed.masked_fill(is_noise, FILTERED)
-    return kept.log_softmax(-1).gather(-1, token[:, None])[:, 0]
+    at = token[:, None]
+    # where every token is noise, nothing is left to be drawn to
+    return kept.log_softmax(-1).gather(-1, at).masked_fill(is_noise.gather(-1, at), FILTERED)[:, 0]
 
 
 def prepare_lp_reg(logprob: Tensor, advantage: Tensor, measured: Tensor, options: LpRegOptions) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from agentgym.plugins import Options
-from agentgym.settings import Count, NonNegative, PositiveFraction, Range
+from agentgym.settings import NonNegative, PositiveFraction, Range
 from agentgym.trainers.losses.component import regulariser
 
 if TYPE_CHECKING:
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 class SirenOptions(Options):
     """Keys of SIREN."""
 
+    off_at_0 = "coef"
     kind: Literal["siren"] = "siren"
     coef: NonNegative = 0.005
     """Weight of the squared distance from the first level."""
     top_p: PositiveFraction = 0.8
     """The entropy is that of the likeliest tokens before their probabilities sum to this."""
-    most_tokens: Count = 10_000
-    """Largest number of these tokens."""
+    most_tokens: Annotated[int, Range(at_least=2)] = 10_000
+    """Largest number of these tokens; one alone has no entropy."""
     quantile: Annotated[float, Range(at_least=0, below=1)] = 0.8
     """Places of a row at or below this quantile of its entropies have no term."""
 

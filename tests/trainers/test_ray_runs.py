@@ -140,7 +140,18 @@ def test_a_run_on_a_cluster_is_the_run_without_one_though_a_server_is_killed_and
         plain(in_flight, sampled)
 
     monkeypatch.setattr(InFlight, "observe_report", noting)
-    at_step |= {1: tmp_path / "kill-worker"}  # the process that the environment is in: a server's
+    from agentgym.trainers.ray.fleet import Fleet
+
+    meet = Fleet._meet
+
+    def noticing(fleet: Fleet, member: Any, found: Any) -> None:
+        meet(fleet, member, found)
+        if fleet.stats.num_lost:
+            (tmp_path / "noticed").touch()
+
+    monkeypatch.setattr(Fleet, "_meet", noticing)
+    # the process that the environment is in is a server's; small steps would end before the next check of its health
+    at_step |= {1: tmp_path / "kill-worker", 2: tmp_path / "wait-noticed"}
     settings = config(tmp_path, replace(CLUSTER, num_env_servers=2, num_engines=2))
     train(replace(settings, pipeline=PipelineConfig(max_in_flight="auto")), tmp_path / "run")
     assert (tmp_path / "done-kill-worker").exists()

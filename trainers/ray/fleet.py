@@ -222,6 +222,8 @@ class Fleet:
                 member.state = MemberState.UPDATING
             return
         if member.incarnation:
+            # it died and was started again between two checks
+            self.stats.num_lost += member.state is not MemberState.OUT
             self.stats.num_restarts += 1
             self.say(f"{self._kind} {member.index} was started again")
         member.incarnation, member.state = found.incarnation, MemberState.UPDATING

@@ -35,11 +35,10 @@ def prepare_ace(
     """Return the advantage of each of the update's tokens, ``[M]``."""
     import torch
 
-    _, member = torch.unique(trajectory, return_inverse=True)
-    shift = (logprob - logprob_ref).detach()
-    total = shift.new_zeros(int(member.max()) + 1).index_add(0, member, shift)
-    mean = (total / torch.bincount(member))[member]
-    scale = 1 + options.alpha * torch.nn.functional.softplus(mean)
+    from agentgym.trainers.losses.ratios import mean_per_unit
+
+    shift = mean_per_unit((logprob - logprob_ref).detach(), trajectory)
+    scale = 1 + options.alpha * torch.nn.functional.softplus(shift)
     return {"scaled": torch.where(advantage < 0, advantage * scale, advantage)}
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from agentgym.plugins import Options
 from agentgym.settings import NonNegative, PositiveFraction
 from agentgym.trainers.losses.component import policy_loss
+from agentgym.trainers.losses.published.dppo import binary_kl
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,20 +33,6 @@ class FlashReinforceOptions(Options):
     """Reward from which on a trajectory has not failed."""
 
 
-def binary_kl(logprob_old: Tensor, logprob: Tensor) -> Tensor:
-    """Return the KL divergence of "this token or another" under both policies, ``[M]``.
-
-    Example:
-        >>> import torch
-        >>> round(binary_kl(torch.tensor([0.5]).log(), torch.tensor([0.25]).log()).item(), 6)
-        0.143841
-    """
-    import torch
-
-    before, now = (one.exp().clamp(1e-6, 1 - 1e-6) for one in (logprob_old, logprob))
-    return before * (before / now).log() + (1 - before) * (torch.log1p(-before) - torch.log1p(-now))
-
-
 def prepare_flash_reinforce(
     logprob: Tensor,
     logprob_old: Tensor,
@@ -58,26 +45,25 @@ def prepare_flash_reinforce(
     """Return the weight of each token's score, ``[M]``: 0 where it does not train."""
     import torch
 
-    _, member = torch.unique(trajectory, return_inverse=True)
-    sizes = torch.bincount(member)
-    drift = logprob.new_zeros(len(sizes)).index_add(0, member, binary_kl(logprob_old, logprob.detach())) / sizes
-    trains = (drift.clamp(min=0) <= options.delta)[member]
+    from agentgym.trainers.losses.ratios import mean_per_unit
+
+    trains = mean_per_unit(binary_kl(logprob_old, logprob.detach()), trajectory) <= options.delta
     if options.failed_share < 1:
-        trains &= _most_uncertain(entropy.detach(), member, options.failed_share) | (reward >= options.right_from)
+        trains &= _most_uncertain(entropy.detach(), trajectory, options.failed_share) | (reward >= options.right_from)
     # a rejected token's ratio may be infinite, and infinity times 0 is no number
     ratio = torch.where(trains, logprob.detach() - logprob_old, 0.0).exp()
     return {"scored": torch.where(trains, ratio * advantage, 0.0)}
 
 
-def _most_uncertain(entropy: Tensor, member: Tensor, share: float) -> Tensor:
+def _most_uncertain(entropy: Tensor, trajectory: Tensor, share: float) -> Tensor:
     """Return True for a share of each trajectory's tokens, rounded up, of the highest entropy; ties go by order."""
     import math
 
     import torch
 
-    found = torch.zeros_like(member, dtype=torch.bool)
-    for one in range(int(member.max()) + 1):
-        mine = (member == one).nonzero()[:, 0]
+    found = torch.zeros_like(trajectory, dtype=torch.bool)
+    for one in set(trajectory.tolist()):
+        mine = (trajectory == one).nonzero()[:, 0]
         order = entropy[mine].argsort(descending=True, stable=True)
         found[mine[order[: math.ceil(share * len(mine))]]] = True
     return found

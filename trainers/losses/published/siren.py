@@ -46,7 +46,6 @@ def top_p_entropy(log_distribution: Tensor, options: SirenOptions) -> Tensor:
 
     chance = log_distribution.exp()
     largest = chance.topk(min(options.most_tokens, chance.shape[-1]), dim=-1).values
-    # the release compares in float32, where a sum of one number less could fall on either side of top_p
     is_kept = largest.detach().cumsum(-1) < options.top_p
     kept = torch.where(is_kept, largest, 0.0)
     share = kept / (kept.sum(-1, keepdim=True) + 1e-12)

@@ -70,7 +70,7 @@ def group_size(estimator: str, size: int, *, compares_groups: bool) -> Findings:
     """Rule 2: a group-relative estimator needs groups of two or more."""
     message = (
         f"estimator {estimator!r} compares the members of a group, so group_size must be at least 2, got {size}; "
-        "estimators that do not compare members, such as gae, work with 1"
+        "estimators that do not compare members, such as turn_gae, work with 1"
     )
     return _when(compares_groups and size < 2, 2, "E", message)
 

@@ -34,6 +34,9 @@ class ConfigError(UsageError):
 class UnknownNameError(ConfigError):
     """An environment, component, recipe, policy, suite or key that does not exist."""
 
+    name = ""
+    """The name that is unknown, where one is at fault."""
+
 
 class MissingExtraError(UsageError):
     """An optional dependency is not installed; the message is the command that installs it.
@@ -321,7 +324,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> 
         nearest = list(dict.fromkeys([*longer, *by_nearness]))[:5]
         listed = f"the nearest of {len(names)}: {', '.join(nearest)}"
     tail = f" ({hint})" if hint else ""
-    return UnknownNameError(f"unknown {kind} {name!r}{suggestion} {listed}{tail}")
+    error = UnknownNameError(f"unknown {kind} {name!r}{suggestion} {listed}{tail}")
+    error.name = name
+    return error
 
 
 def _likeness(name: str, candidate: str) -> float:

@@ -176,7 +176,7 @@ def _begin(
             own = as_the_run(names[0], policies[0], given, out.note, require_trust)
             plan, folder = evaluation.begin(own | limits, run_dir)
         except UnknownNameError as error:
-            is_of_the_env = str(error).startswith("unknown environment")  # not one of its arguments
+            is_of_the_env = error.name == names[0]  # not one of its arguments
             if is_of_the_env and (suites := get_close_matches(names[0], suite_names())):
                 raise UnknownNameError(f"{error}; suites with such names: {', '.join(suites)}") from None
             raise

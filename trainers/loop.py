@@ -124,8 +124,6 @@ class TrainingLoop:
         )
         self.saved_step = -1
         """RL step of the latest checkpoint; -1 if there is none."""
-        self.logged_step = 0
-        """RL step of the latest row of metrics; 0 if there is none."""
         self.log: Log = MetricsLog(run_dir, config.wandb_project) if ranks.is_main else SilentLog()
         self.checkpoints = CheckpointWriter(
             run_dir, ranks, in_background=writes_in_background(config, self.run.model.device), say=self.log.say
@@ -312,7 +310,7 @@ class TrainingLoop:
         try:
             yield
         except (Exception, asyncio.CancelledError):
-            is_new = self.saved_step < self.state.step == self.logged_step
+            is_new = self.saved_step < self.state.step == self.log.logged_step
             if is_new and (is_on_all_ranks or self.run.ranks.count == 1):
                 try:
                     self.save()
@@ -344,7 +342,6 @@ class TrainingLoop:
             for line in state.activity.watch(state.step, metrics):
                 self.log.say(line)
             self.log.log("rl", state.step, metrics | state.activity.metrics())
-            self.logged_step = state.step
 
     async def step(self, rollouts: Rollouts, clock: Clock) -> Metrics:
         """Wait for the groups of the next step, and train on them; return metrics."""

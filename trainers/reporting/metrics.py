@@ -55,6 +55,8 @@ class MetricsLog:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.path = run_dir / "metrics.jsonl"
+        self.logged_step = 0
+        """RL step of the latest row that was stored, shown or not; 0 if there is none."""
         self._run_dir, self._wandb_project = run_dir, wandb_project
         self._tensorboard: SummaryWriter | None = None
         self._wandb: WandbRun | None = None
@@ -123,6 +125,7 @@ class MetricsLog:
     def log(self, phase: str, step: int, values: Metrics) -> None:
         """Store and show one row; ``step`` is the number of finished steps of the phase."""
         append_json_line(self.path, {"phase": phase, "step": step, **values})
+        self.logged_step = step if phase == "rl" else self.logged_step
         for name, value in values.items():
             if self._tensorboard is not None and math.isfinite(value):
                 self._tensorboard.add_scalar(f"{phase}/{name}", value, step)
@@ -185,6 +188,9 @@ def _number(value: float) -> str:
 class SilentLog:
     """A log that does nothing, for processes other than the one with the :class:`MetricsLog`."""
 
+    logged_step = 0
+    """RL step of the latest row; 0 if there is none."""
+
     def __enter__(self) -> Self:
         return self
 
@@ -204,7 +210,8 @@ class SilentLog:
         """Nothing."""
 
     def log(self, phase: str, step: int, values: Metrics) -> None:
-        """Nothing."""
+        """Count the row."""
+        self.logged_step = step if phase == "rl" else self.logged_step
 
     def beat(self, beat: Beat) -> None:
         """Nothing."""

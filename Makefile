@@ -297,7 +297,7 @@ test-vllm: install tokenizers $(VLLM)/.installed
 # The image of compose.yaml, without a registry, with the versions that tests run with.
 images: install
 	mkdir -p build
-	$(BIN)/python -m pip list --format=freeze --exclude agentgym > build/constraints.txt
+	$(BIN)/python -m pip list --format=freeze --exclude agentgym-turns > build/constraints.txt
 	PYTHON=$(BIN)/python PIP_CONSTRAINT=build/constraints.txt deploy/build.sh agentgym:1 train,serve,search
 
 # Those of its vLLM servers, which CI does not make; kernels are compiled as they run.

@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from agentgym.installation import install_command
+
 Result = TypeVar("Result")
 
 
@@ -44,11 +46,11 @@ class MissingExtraError(UsageError):
     Args:
         what: what needs the dependency.
         extra: the extra of agentgym that installs it.
-        command: the command to name, if it is not ``pip install 'agentgym[EXTRA]'``.
+        command: the command to name, if it is not :func:`agentgym.installation.install_command`'s.
     """
 
     def __init__(self, what: str, extra: str, command: str = "") -> None:
-        command = command or f"pip install 'agentgym[{extra}]'"
+        command = command or install_command(extra)
         super().__init__(f"{what} needs the extra '{extra}': {command}")
         self.extra = extra
         self._given = what, extra, command
@@ -271,7 +273,7 @@ def require_extra(what: str, extra: str, *modules: str, command: str = "") -> No
 
     Raises:
         MissingExtraError: a module is missing; the message names ``what`` and the command that installs the extra,
-            by default ``pip install 'agentgym[EXTRA]'``.
+            by default :func:`agentgym.installation.install_command`'s.
     """
     if not all(map(_is_installed, modules)):
         raise MissingExtraError(what, extra, command)

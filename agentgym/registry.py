@@ -25,6 +25,7 @@ from agentgym import entry_points
 from agentgym.env.arguments import ArgumentTypeError, typed_arguments
 from agentgym.errors import MissingExtraError, UnknownNameError, UsageError, require_extra, require_known, unknown_name
 from agentgym.import_hooks import when_imported
+from agentgym.installation import install_command, with_commands
 from agentgym.plugins import found_file, import_module, named_object, run_file
 from agentgym.settings import checked_turns
 
@@ -56,7 +57,7 @@ class EnvEntry:
     requires: tuple[str, ...] = ()
     """Modules that the environment imports."""
     install: str = ""
-    """Command that installs the requirements, if it is not ``pip install 'agentgym[EXTRA]'``."""
+    """Command that installs the requirements, if they are not the extra's alone."""
     machine: Machine | None = None
     """Feature of the machine without which no episode runs; None if there is none."""
     needs: tuple[str, ...] = ()
@@ -66,6 +67,11 @@ class EnvEntry:
     def version(self) -> str:
         """Version in the id: ``v0`` of ``agentgym/Household-v0``."""
         return self.id.rpartition("-")[2]
+
+    @property
+    def install_command(self) -> str:
+        """Command that installs the requirements."""
+        return with_commands(self.install) or install_command(self.extra or "all-cpu")
 
     @property
     def is_available(self) -> bool:
@@ -79,8 +85,7 @@ class EnvEntry:
             kwargs: arguments of the environment; ``sandbox="process"`` needs no sandbox that isolates.
         """
         if not self.is_available:
-            extra = self.extra or "all-cpu"
-            return "not installed: " + (self.install or f"pip install 'agentgym[{extra}]'")
+            return f"not installed: {self.install_command}"
         if self.machine is None or (self.machine == "isolation" and kwargs.get("sandbox", "auto") != "auto"):
             return ""
         return str(named_object(_PROBES[self.machine])())
@@ -123,7 +128,8 @@ def register(
         max_turns: turns after which an episode is truncated.
         extra: the extra of agentgym that the environment needs; None if it needs none.
         requires: modules that must be installed; they are looked up, not imported.
-        install: the command that installs the requirements, if it is not ``pip install 'agentgym[EXTRA]'``.
+        install: the command that installs the requirements, if they are not the extra's alone; ``{extra NAME}`` in it
+            is the command that installs an extra of agentgym.
         kwargs: default arguments of the class.
 
     Raises:
@@ -190,7 +196,7 @@ def make(reference: str, **kwargs: Any) -> Env:
         return _make_remote(reference, kwargs)
     entry = find(reference)
     if not entry.is_available:
-        raise MissingExtraError(entry.id, entry.extra or "all-cpu", entry.install)
+        raise MissingExtraError(entry.id, entry.extra or "all-cpu", entry.install_command)
     check_arguments(entry, kwargs)
     try:
         return _made(entry, typed_arguments(entry.id, creator_of(entry), kwargs))
@@ -391,7 +397,7 @@ def creator_of(entry: EnvEntry) -> Any:
         MissingExtraError: the class cannot be imported without its extra.
     """
     if not entry.is_available:
-        raise MissingExtraError(entry.id, entry.extra or "all-cpu", entry.install)
+        raise MissingExtraError(entry.id, entry.extra or "all-cpu", entry.install_command)
     import gymnasium
     from gymnasium.envs.registration import load_env_creator
 

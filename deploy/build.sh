@@ -39,13 +39,13 @@ echo "gathering wheels for $image in $context"
 rm -rf "$context"
 mkdir -p "$context/source" "$context/own" "$context/others"
 # a copy, since setuptools would put what earlier builds left in build/ into the wheel
-cp -a pyproject.toml README.md agentgym_verifiers.py agentgym envs tools trainers sandboxes "$context/source"
+cp -a pyproject.toml README.md agentgym_start.py agentgym_verifiers.py agentgym envs tools trainers sandboxes "$context/source"
 pip() { "$python" -m pip -q --disable-pip-version-check "$@"; }
 pip wheel --no-deps --no-build-isolation --wheel-dir "$context/own" "$context/source"
 rm -rf "$context/source"
 own=$(echo "$context"/own/*.whl)
 pip wheel --wheel-dir "$context/others" "$own[$extras]" "$@"
-for name in agentgym ${WITHOUT:-}; do rm -f "$context/others/$name"-*.whl; done
+for name in agentgym_turns ${WITHOUT:-}; do rm -f "$context/others/$name"-*.whl; done
 
 echo "building $image"
 docker build --quiet --network none --build-arg "BASE=$base" --tag "$image" --file deploy/Dockerfile "$context"

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from testkit import TESTKIT
 
 from agentgym import plugins
+from agentgym.installation import install_command
 from agentgym.plugins import COPIES_VARIABLE, Registry
 
 ROOT = Path(__file__).parents[1]
@@ -54,9 +55,8 @@ def want_of(reason: str) -> str:
     """Return what a skipped test lacks, in the words of its reason."""
     reason = reason.removeprefix("Skipped: ").strip()
     if missing := re.match(r"could not import '([\w.]+)'", reason):
-        return (
-            f"the package {missing[1]} (pip install 'agentgym[{EXTRAS.get(missing[1].partition('.')[0], 'all-cpu')}]')"
-        )
+        command = install_command(EXTRAS.get(missing[1].partition(".")[0], "all-cpu"))
+        return f"the package {missing[1]} ({command})"
     return reason.removeprefix("needs ")
 
 

@@ -58,7 +58,7 @@ def test_every_error_is_in_the_tree_and_in_at_most_one_of_its_branches() -> None
 
 def test_a_missing_extra_is_reported_as_the_command_that_installs_it() -> None:
     error = MissingExtraError("agentgym/ALFWorld-v0", "alfworld")
-    assert str(error) == "agentgym/ALFWorld-v0 needs the extra 'alfworld': pip install 'agentgym[alfworld]'"
+    assert str(error) == "agentgym/ALFWorld-v0 needs the extra 'alfworld': pip install -e '.[alfworld]'"
     assert error.extra == "alfworld"
 
 

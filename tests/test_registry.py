@@ -115,7 +115,7 @@ def test_what_is_no_environment_is_refused() -> None:
 def test_a_missing_extra_names_its_command() -> None:
     register("test/Heavy-v0", "no_such_module_at_all:Env", extra="alfworld", requires=("no_such_module_at_all",))
     assert not find("test/Heavy-v0").is_available
-    with pytest.raises(MissingExtraError, match=r"pip install 'agentgym\[alfworld\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install -e '\.\[alfworld\]'"):
         make("test/Heavy-v0")
 
 

@@ -19,6 +19,8 @@ def test_three(): pytest.importorskip("faiss.no_such")
 def test_four(): pass
 """
 
+ROOT = Path(__file__).resolve().parent.parent
+
 
 def test_skipped_tests_are_counted_by_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text((Path(__file__).parent / "conftest.py").read_text(encoding="utf-8"))
@@ -40,5 +42,5 @@ def test_skipped_tests_are_counted_by_what_is_missing(tmp_path: Path) -> None:
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("skipped 3 ")]
     assert line == (
         "skipped 3 for want of what follows: 2 Chromium: apt-get install chromium-headless-shell; "
-        "1 the package faiss.no_such (pip install 'agentgym[dense]')"
+        f"1 the package faiss.no_such (pip install -e '{ROOT}[dense]')"
     )

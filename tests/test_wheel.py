@@ -16,7 +16,7 @@ DATA = (".json", ".toml", ".yaml", ".jinja", ".html", ".css", ".js", ".txt", ".t
 
 
 def expected() -> set[str]:
-    found = {"agentgym_verifiers.py"}
+    found = {"agentgym_start.py", "agentgym_verifiers.py"}
     for folder in ("agentgym", *LINKED):
         for path in (ROOT / folder).rglob("*"):
             is_wanted = path.suffix in (".py", *DATA) or path.name in ("py.typed", "Dockerfile")
@@ -30,7 +30,7 @@ def copy_of_tree(to: Path) -> Path:
     """What the wheel is built from; in the tree itself an earlier build's leftovers would get into the wheel."""
     for folder in ("agentgym", *LINKED):
         shutil.copytree(ROOT / folder, to / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in (*ROOT.glob("*.toml"), *ROOT.glob("*.md"), ROOT / "LICENSE", ROOT / "agentgym_verifiers.py"):
+    for path in (*ROOT.glob("*.toml"), *ROOT.glob("*.md"), ROOT / "LICENSE", *ROOT.glob("agentgym_*.py")):
         shutil.copy(path, to)
     return to
 

@@ -15,6 +15,7 @@ from agentgym.cli.exits import mapped_errors
 from agentgym.cli.grid import Grid
 from agentgym.cli.output import JsonFlag, output
 from agentgym.errors import UsageError
+from agentgym.installation import install_command
 from agentgym.plugins import Component, import_source, named_object
 from agentgym.registry import entries
 
@@ -219,6 +220,6 @@ def _list_envs(as_json: bool) -> None:
             is_here = "[green]yes[/]" if not entry.needs else f"with {entry.needed}"
             table.add_row(entry.id, entry.summary, entry.extra or "", "no" if why_not else is_here)
         missing = sorted({entry.extra or "all-cpu" for entry in found if not entry.is_available})
-        hints = [f"pip install 'agentgym[{','.join(missing)}]'"] if missing else []
+        hints = [install_command(*missing)] if missing else []
         hints += sorted({why_not for entry, why_not in found.items() if why_not and entry.is_available})
         out.page(table, *(Text(f"\nfor the others: {hint}") for hint in hints))

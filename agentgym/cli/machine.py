@@ -17,9 +17,9 @@ from pathlib import Path
 
 from agentgym import entry_points
 from agentgym.errors import EnvError, UsageError
+from agentgym.installation import DISTRIBUTION, install_command, stranger
 from agentgym.registry import command_in, entries
 
-PACKAGE = "agentgym"
 _PROBE_TIMEOUT_S = 10.0
 
 
@@ -36,13 +36,19 @@ class Fact:
 
 def facts() -> tuple[Fact, ...]:
     """Return the features of the machine. Runs a few short programs; the slowest one asks the Docker daemon."""
+    other = stranger()
     return (
+        Fact(
+            name="agentgym",
+            ok=not other,
+            detail=other or f"{DISTRIBUTION} {_version(DISTRIBUTION) or 'from its folder'}",
+        ),
         Fact(name="Python", ok=True, detail=f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         Fact(name="CPU", ok=True, detail=f"{num_cores()} cores usable of {os.cpu_count()}"),
         Fact(name="memory", ok=True, detail=_memory()),
         _gpu(),
         _torch(),
-        _package("transformers", "pip install 'agentgym[train]'"),
+        _package("transformers", install_command("train")),
         _docker(),
         _bubblewrap(),
         _chromium(),
@@ -62,7 +68,7 @@ def engines(found: Sequence[Fact]) -> tuple[Fact, ...]:
             name="torch",
             ok=has_torch,
             detail=f"embedded, on the {on}; trains and evaluates" if has_torch else "needs torch and transformers",
-            fix=None if has_torch else "pip install 'agentgym[train]'",
+            fix=None if has_torch else install_command("train"),
         ),
         Fact(
             name="vllm",
@@ -132,7 +138,7 @@ def models() -> tuple[Fact, ...]:
 def extras() -> tuple[Fact, ...]:
     """Return the package's extras and whether their requirements are installed."""
     try:
-        wanted = importlib.metadata.metadata(PACKAGE)
+        wanted = importlib.metadata.metadata(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         return ()
     requirements = wanted.get_all("Requires-Dist") or []
@@ -143,13 +149,13 @@ def extras() -> tuple[Fact, ...]:
             continue
         mine = [text for text in requirements if re.search(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]", text)]
         names = [re.split(r"[\s<>=!~;\[]", text, maxsplit=1)[0] for text in mine]
-        missing = [name for name in names if name != PACKAGE and _version(name) is None]
+        missing = [name for name in names if name != DISTRIBUTION and _version(name) is None]
         rows.append(
             Fact(
                 name=extra,
                 ok=not missing,
                 detail="installed" if not missing else f"missing {', '.join(missing)}",
-                fix=f"pip install '{PACKAGE}[{extra}]'" if missing else None,
+                fix=install_command(extra) if missing else None,
             )
         )
     return tuple(rows)
@@ -210,7 +216,7 @@ def _gpu() -> Fact:
 def _torch() -> Fact:
     version = _version("torch")
     if version is None:
-        return Fact(name="torch", ok=False, detail="not installed", fix="pip install 'agentgym[train]'")
+        return Fact(name="torch", ok=False, detail="not installed", fix=install_command("train"))
     try:
         import torch
 
@@ -234,9 +240,7 @@ def _vllm() -> Fact:
 def _ray() -> Fact:
     version = _version("ray")
     if version is None:
-        return Fact(
-            name="Ray", ok=False, detail="not installed; one machine needs none", fix="pip install 'agentgym[ray]'"
-        )
+        return Fact(name="Ray", ok=False, detail="not installed; one machine needs none", fix=install_command("ray"))
     address = os.environ.get("RAY_ADDRESS")
     where = f"the cluster of RAY_ADDRESS={address}" if address else "cluster.address=local, or auto after ray start"
     return Fact(name="Ray", ok=True, detail=f"{version}; {where}")
@@ -272,7 +276,7 @@ def _chromium() -> Fact:
         return Fact(name="Chromium", ok=False, detail="not installed", fix=INSTALL)
     version = (_run([str(found), "--version"]).splitlines() or ["does not say its version"])[0].strip()
     if _version("playwright") is None:
-        fix = "pip install 'agentgym[gui]'"
+        fix = install_command("gui")
         return Fact(name="Chromium", ok=False, detail=f"{version} ({found}), but Playwright is not installed", fix=fix)
     return Fact(name="Chromium", ok=True, detail=f"{version} ({found}), driven by Playwright {_version('playwright')}")
 

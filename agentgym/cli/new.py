@@ -18,6 +18,7 @@ from agentgym.canonical import packaged
 from agentgym.cli.output import JsonFlag, output
 from agentgym.error_places import is_of_a_library, is_ours
 from agentgym.errors import UsageError
+from agentgym.installation import DISTRIBUTION
 
 
 def new(
@@ -112,7 +113,7 @@ def single_file(folder: Path, names: Mapping[str, str]) -> dict[Path, str]:
 
 def package(folder: Path, names: Mapping[str, str]) -> dict[Path, str]:
     """Return the texts of all files of a package with an environment, by path."""
-    values = {**names, "tool": _template("tool").substitute(highest=31)}
+    values = {**names, "tool": _template("tool").substitute(highest=31), "distribution": DISTRIBUTION}
     module = folder / names["module_name"]
     return {
         folder / "pyproject.toml": _template("pyproject").substitute(values),

@@ -41,6 +41,7 @@ from agentgym.errors import (
 )
 from agentgym.evals.config import EvalConfig
 from agentgym.evals.scoring import BY_ENV, Scoring
+from agentgym.installation import install_command, with_commands
 from agentgym.registry import command_in, find, is_remote, make
 from agentgym.settings import checked
 from agentgym.types import Task
@@ -162,7 +163,7 @@ class Suite:
     source: str = ""
     """Origin of the tasks."""
     mend: str = ""
-    """Command to run if the suite cannot run."""
+    """Command to run if the suite cannot run; ``{extra NAME}`` in it is the one that installs an extra of agentgym."""
     seed: int = 0
     """Seed of the policy's sampling."""
     num_samples: int = 1
@@ -195,7 +196,7 @@ class Suite:
                 part.found_paths()
             except UsageError as error:
                 raise UsageError(
-                    f"suite {self.name}: {error}{f'. To mend it: {self.mend}' if self.mend else ''}"
+                    f"suite {self.name}: {error}{f'. To mend it: {with_commands(self.mend)}' if self.mend else ''}"
                 ) from None
 
     def config(self, part: SuitePart, policy: EvalConfig) -> EvalConfig:
@@ -332,8 +333,8 @@ def mend_of(suite: Suite, error: AgentGymError) -> str:
     if isinstance(error, MachineError):  # the suite's own advice is about its data
         return command_in(str(error))
     if not suite.mend and isinstance(error, MissingExtraError):
-        return f"pip install 'agentgym[{error.extra}]'"
-    return suite.mend
+        return install_command(error.extra)
+    return with_commands(suite.mend)
 
 
 def suite_facts(suite: Suite) -> dict[str, Any]:

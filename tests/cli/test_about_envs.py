@@ -11,6 +11,7 @@ import pytest
 
 import agentgym
 from agentgym.errors import UsageError
+from agentgym.installation import install_command
 from agentgym.registry import EnvEntry, entries, make
 
 Command = Callable[..., Any]
@@ -141,7 +142,7 @@ def test_missing_extra_says_what_to_install(run: Command) -> None:
     rows = {row["id"]: row for row in run("list", "--json").json}
     if rows["agentgym/ALFWorld-v0"]["available"]:
         pytest.skip("the extra alfworld is installed")
-    assert "pip install 'agentgym[alfworld]'" in run("describe", "agentgym/ALFWorld-v0").assert_one_line_error()
+    assert install_command("alfworld") in run("describe", "agentgym/ALFWorld-v0").assert_one_line_error()
 
 
 def test_a_mistake_in_the_users_file_names_its_line(run: Command, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_bad_sources_are_one_line(run: Command, guess: str, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     for arguments, said in (
         (['sft.files=["missing.jsonl"]'], "there is no file missing.jsonl"),
-        (['sft.files=["a.parquet"]'], "needs the extra 'parquet': pip install 'agentgym[parquet]'"),
+        (['sft.files=["a.parquet"]'], "needs the extra 'parquet': pip install -e '"),
         (['sft.runs=["empty"]'], "empty holds no recorded episodes"),
         (['sft.runs=["nowhere"]'], "there is no folder nowhere"),
         (["sft.teacher=openai:http://h/v1?mode=a", "sft.num_demos=2"], "did you mean 'model'?"),

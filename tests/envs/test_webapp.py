@@ -294,7 +294,7 @@ def oscar_python() -> str:
 
 
 NEEDS_OSCAR = pytest.mark.skipif(
-    not oscar_python(), reason=f"needs django-oscar: pip install 'agentgym[webapp]', or {PYTHON}, a python that has it"
+    not oscar_python(), reason=f"needs django-oscar: pip install -e '.[webapp]', or {PYTHON}, a python that has it"
 )
 
 

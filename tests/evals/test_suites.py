@@ -232,7 +232,7 @@ def test_parts_are_one_result(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "reason", "mend"),
     [
-        (SuitePart(env="SuiteMissing-v0"), "needs the extra 'alfworld'", "pip install 'agentgym[alfworld]'"),
+        (SuitePart(env="SuiteMissing-v0"), "needs the extra 'alfworld'", "pip install -e '.[alfworld]'"),
         (SuitePart(env="SuiteUnaided-v0", num_tasks=2), "has no oracle", ""),
         (SuitePart(env="SuiteNowhere-v0"), "unknown environment", ""),
     ],

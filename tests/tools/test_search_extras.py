@@ -62,7 +62,7 @@ def test_a_backend_that_is_not_installed_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setenv("AGENTGYM_CACHE", str(tmp_path))
-    with pytest.raises(MissingExtraError, match=rf"pip install 'agentgym\[{extra}\]'"):
+    with pytest.raises(MissingExtraError, match=rf"pip install -e '\.\[{extra}\]'"):
         open_retriever(corpus_of(DOCUMENTS), options)
     assert not list(tmp_path.glob("indexes/*/*"))
 
@@ -70,7 +70,7 @@ def test_a_backend_that_is_not_installed_is_named(
 def test_other_packages_that_are_not_installed_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     monkeypatch.setitem(sys.modules, "trafilatura", None)
-    with pytest.raises(MissingExtraError, match=r"agentgym\[dense\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install -e '\.\[dense\]'"):
         SentenceTransformerEmbedder("model")
-    with pytest.raises(MissingExtraError, match=r"agentgym\[search\]"):
+    with pytest.raises(MissingExtraError, match=r"\[search\]'"):
         readable_document(Page("https://a.example/", "text/html", "", b"<p>text"), "d")

@@ -34,7 +34,7 @@ def small() -> TrainConfig:
 
 @pytest.mark.gui
 @pytest.mark.skipif(not has_chromium(), reason=f"needs Chromium: {INSTALL}")
-@pytest.mark.skipif(find_spec("miniwob") is None, reason="needs the extra: pip install 'agentgym[miniwob]'")
+@pytest.mark.skipif(find_spec("miniwob") is None, reason="needs the extra: pip install -e '.[miniwob]'")
 def test_the_recipe_trains_in_a_browser_and_is_evaluated_on_every_task_on_the_way(tmp_path: Path) -> None:
     config = small()
     train(config, tmp_path)

@@ -215,7 +215,7 @@ def test_four_bits_without_adapters_are_refused() -> None:
 
 def test_a_missing_library_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'agentgym\[qlora\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install -e '\.\[qlora\]'"):
         load_model(folder, "nf4")
 
 

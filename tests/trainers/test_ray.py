@@ -100,7 +100,7 @@ def test_what_actors_cannot_do_ranks_that_play_can() -> None:
 def test_without_ray_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else found(name))
-    with pytest.raises(MissingExtraError, match=r"pip install 'agentgym\[ray\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install -e '\.\[ray\]'"):
         connected(config("cluster.address=auto"))
 
 
@@ -191,7 +191,7 @@ def test_a_cluster_without_env_servers_needs_no_websockets(tmp_path: Path, monke
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "websockets" else found(name))
-    with pytest.raises(MissingExtraError, match=r"cluster\.num_env_servers=1 .*pip install 'agentgym\[serve\]'"):
+    with pytest.raises(MissingExtraError, match=r"cluster\.num_env_servers=1 .*pip install -e '\.\[serve\]'"):
         connected(config("cluster.address=local", "cluster.num_env_servers=1"))
 
 

@@ -194,7 +194,7 @@ def test_parquet_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'agentgym\[parquet\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install -e '\.\[parquet\]'"):
         read_files([str(path)])
 
 

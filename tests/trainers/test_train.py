@@ -414,7 +414,7 @@ def test_a_checkpoint_of_an_older_version_is_not_passed_over(finished: Path, tmp
 def test_what_is_refused_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="num_receptacles is a whole number"):
         train(apply_overrides(load_recipe("tiny"), ["env.kwargs.num_receptacles=99"]), tmp_path / "run")
-    with pytest.raises(UsageError, match=r"pip install 'agentgym\[wandb\]'"):
+    with pytest.raises(UsageError, match=r"pip install -e '\.\[wandb\]'"):
         train(config(wandb_project="mine"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -525,7 +525,7 @@ def test_the_extra_is_the_tested_range() -> None:
 
 def test_other_versions_are_refused_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.99.0")
-    message = r"tested with trl>=1\.16,<1\.17.*installed is 1\.99\.0.*pip install 'agentgym\[trl\]'"
+    message = r"tested with trl>=1\.16,<1\.17.*installed is 1\.99\.0.*pip install -e '\.\[trl\]'"
     with pytest.raises(UsageError, match=message):
         make_trainer(tmp_path)
 
@@ -533,9 +533,7 @@ def test_other_versions_are_refused_with_the_command(tmp_path: Path, monkeypatch
 def test_without_trl_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "agentgym.trainers.trl.trainer")
     monkeypatch.setitem(sys.modules, "trl", None)
-    with pytest.raises(
-        MissingExtraError, match=r"CreditGRPOTrainer needs the extra 'trl': pip install 'agentgym\[trl\]'"
-    ):
+    with pytest.raises(MissingExtraError, match=r"CreditGRPOTrainer needs the extra 'trl': pip install -e '\.\[trl\]'"):
         importlib.import_module("agentgym.trainers.trl.trainer")
 
 

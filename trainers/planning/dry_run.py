@@ -292,7 +292,7 @@ def _downloads(config: TrainConfig, num_parameters: int, entries: Sequence[EnvEn
         missing.append(f"{path} from {where}, about {BFLOAT16 * num_parameters / 1e9:.1f} GB in bfloat16")
     for entry in entries:
         if not entry.is_available:
-            missing.append(entry.install or f"pip install 'agentgym[{entry.extra}]'")
+            missing.append(entry.install_command)
     try:
         config.harness.require_packages()
     except UsageError as error:

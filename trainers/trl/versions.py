@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 
 from agentgym.errors import MissingExtraError, UsageError
+from agentgym.installation import install_command
 
 TESTED_FROM, TESTED_BELOW = (1, 16), (1, 17)
 """The range of the extra ``trl``. Subclassing GRPOTrainer means overriding private methods, which any minor version
@@ -30,5 +31,5 @@ def check_trl(what: str) -> None:
         low, high = (".".join(map(str, bound)) for bound in (TESTED_FROM, TESTED_BELOW))
         raise UsageError(
             f"{what} is tested with trl>={low},<{high}, and overrides methods that other versions may have changed; "
-            f"installed is {version}. To get a tested one: pip install 'agentgym[trl]'"
+            f"installed is {version}. To get a tested one: {install_command('trl')}"
         )

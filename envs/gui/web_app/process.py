@@ -21,6 +21,7 @@ from agentgym.cache import built_once, cache_folder
 from agentgym.canonical import digest
 from agentgym.envs.gui.web_app.spec import WebApp
 from agentgym.errors import EnvError, EnvTimeoutError
+from agentgym.installation import with_commands
 from agentgym.ports import free_port
 from agentgym.processes.watched import KEPT_VARIABLES, end_of_log, end_watched, start_watched
 
@@ -177,7 +178,7 @@ def _prepare(app: WebApp, words: Mapping[str, str], folder: Path) -> None:
 
 
 def _told(app: WebApp, what: str, said: str) -> str:
-    needs = f"; it needs: {app.install}" if app.install else ""
+    needs = f"; it needs: {with_commands(app.install)}" if app.install else ""
     return f"the application {app.name!r} {what}{needs}\n{said.strip()}".strip()
 
 

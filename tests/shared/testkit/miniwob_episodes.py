@@ -17,7 +17,7 @@ from testkit.gui_pages import NEEDS_CHROMIUM
 
 NEEDS_MINIWOB = [
     *NEEDS_CHROMIUM,
-    pytest.mark.skipif(find_spec("miniwob") is None, reason="needs the extra: pip install 'agentgym[miniwob]'"),
+    pytest.mark.skipif(find_spec("miniwob") is None, reason="needs the extra: pip install -e '.[miniwob]'"),
 ]
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from testkit.counting_runs import ENV_FILE, warm_model, weights
+from testkit.counting_runs import ENV_FILE, warm_model, weights, weights_in
 
 from agentgym.rollout.record import read_records, record_path
 from agentgym.types import TrajectoryGroup
@@ -253,11 +253,7 @@ def test_a_killed_run_of_a_program_ends_in_the_same_weights(agentgym: Command, t
     assert killed.returncode == 128 + signal.SIGKILL and not (tmp_path / "kill").exists()
     resumed = agentgym("train", "--resume", "killed")
     assert resumed.returncode == 0, resumed.stderr
-    assert weights(tmp_path / "killed") == weights(tmp_path / "whole") != weights_of(warm_model())
-
-
-def weights_of(model: Path) -> bytes:
-    return (model / "model.safetensors").read_bytes()
+    assert weights(tmp_path / "killed") == weights(tmp_path / "whole") != weights_in(warm_model())
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ from agentgym.check.report import CheckFailed, CheckReport, CheckResult, blocked
 from agentgym.check.state_keys import state_keys
 from agentgym.check.subject import DEFAULT_EPISODES, Subject
 from agentgym.env.env import Env
-from agentgym.env.live import connections, service_of
+from agentgym.env.live import Connections, service_of
 from agentgym.errors import UsageError
 from agentgym.registry import check_arguments, find, is_remote, make
 from agentgym.settings import Range, check_number
@@ -177,11 +177,11 @@ def _check(
     step_timeout_s, check_timeout_s = limits
     STEP_TIMEOUT_S.set(step_timeout_s)
     results: dict[str, CheckResult] = {}
-    service = ""
+    service, connections = "", Connections()
     for check in (Check("construction", _construction), *CHECKS):
         failed = [results[needed] for needed in check.needs if not results[needed].passed]
         ON_TURN.set(_counting(check.name, on_turn))
-        with connections() as found:
+        with connections.collected() as found:
             result = _check_on(check, failed, subject, check_timeout_s * subject.patience)
         reason = ""
         if result.passed and not service and (found or check.name == "construction"):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final
+from weakref import WeakSet
 
 from agentgym.env.env import Env
 
@@ -14,25 +17,41 @@ LIVE_EPISODES: Final = 5
 LIVE_DEMOS: Final = 50
 """Most episodes of random calls in such an environment, as demonstrations."""
 
-_open: list[dict[str, None]] = []  # what each connections() has found; audit hooks cannot be removed
+_open: list[Connections] = []  # what collects now; audit hooks cannot be removed
+_playing: ContextVar[tuple[Connections, ...]] = ContextVar("_playing", default=())
 _hooked: list[bool] = []
 
 
-@contextmanager
-def connections() -> Iterator[dict[str, None]]:
-    """Collect the addresses to which this process connects in the ``with`` block, as keys such as ``127.0.0.1:80``.
+class Connections:
+    """Addresses to which an environment connects while it is played, as keys of ``found`` such as ``127.0.0.1:80``.
 
-    Child processes and sockets of files are not seen.
+    Counted are the connections of the context that plays, also in loops of other threads that do its work, and those of
+    threads that began after this object was made. Other threads were there before, and what they ask is not the
+    environment's: a tracker's, say. Child processes and sockets of files are not seen.
     """
-    if not _hooked:
-        sys.addaudithook(_note)
-        _hooked.append(True)
-    found: dict[str, None] = {}
-    _open.append(found)
-    try:
-        yield found
-    finally:
-        _open.remove(found)
+
+    def __init__(self) -> None:
+        self.found: dict[str, None] = {}
+        self._others = WeakSet(threading.enumerate())
+
+    @contextmanager
+    def collected(self) -> Iterator[dict[str, None]]:
+        """Collect those of the ``with`` block, which may be entered several times."""
+        if not _hooked:
+            sys.addaudithook(_note)
+            _hooked.append(True)
+        _open.append(self)
+        token = _playing.set((*_playing.get(), self))
+        try:
+            yield self.found
+        finally:
+            _playing.reset(token)
+            _open.remove(self)
+
+    def add(self, address: str) -> None:
+        """Add an address to which this thread connects, if it plays."""
+        if self in _playing.get() or threading.current_thread() not in self._others:
+            self.found[address] = None
 
 
 def service_of(env: Env, found: dict[str, None]) -> str:
@@ -52,5 +71,5 @@ def _note(event: str, arguments: tuple[object, ...]) -> None:
         return
     address = arguments[1]
     if isinstance(address, tuple) and len(address) >= 2:  # of the internet; other families have texts
-        for found in _open:
-            found[f"{address[0]}:{address[1]}"] = None
+        for connections in [*_open]:
+            connections.add(f"{address[0]}:{address[1]}")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from testkit import hostile_peers
-from testkit.counting_runs import config, weights
+from testkit.counting_runs import config, weights, weights_in
 from testkit.hostile_peers import FORGED, PEERS, SERVER
 from testkit.local_servers import Reply, Seen, serving
 from transformers import AutoTokenizer
@@ -139,4 +139,4 @@ def test_credit_and_weights_come_from_the_valid_members(runs: tuple[Path, Path],
     steps = [row for row in rows if row["phase"] == "rl"]
     assert [row["step"] for row in steps] == list(range(1, NUM_STEPS + 1))
     assert all(row["grad_norm"] > 0 for row in steps)
-    assert weights(run_dir) != (model / "model.safetensors").read_bytes()
+    assert weights(run_dir) != weights_in(model)

@@ -25,7 +25,7 @@ def timeless(one: Trajectory) -> Trajectory:
     return replace(one, segments=tuple(segments), error=None)
 
 
-def trained(run_dir: Path, *overrides: str) -> tuple[list[Trajectory], bytes]:
+def trained(run_dir: Path, *overrides: str) -> tuple[list[Trajectory], str]:
     # one episode at a time: who shares a batch moves the last bits of log-probabilities
     train(apply_overrides(config(), ("group.num_envs=1", "num_steps=2", *overrides)), run_dir)
     groups = [r.group for step in recorded_steps(run_dir) for r in read_records(record_path(run_dir, step))]

@@ -43,7 +43,7 @@ def run_with(
 def test_the_best_model_is_kept_and_rl_ends_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_with(tmp_path / "run", monkeypatch, [0.1, 0.5, 0.9, 0.4, 0.9, 0.4], keep_best=True, patience=2)
     assert read_json_object(run / "best.json") == {"step": 2, "success": 0.9}
-    assert (run / "best" / "model.safetensors").read_bytes() != counting_runs.weights(run)
+    assert counting_runs.weights_in(run / "best") != counting_runs.weights(run)
     result = read_json_object(run / "result.json")
     assert (result["steps"], result["steps_made"], result["success_after"]) == (6, 4, 0.4)
     rows = [row["step"] for row in read_json_lines(run / "metrics.jsonl") if row["phase"] == "rl"]
@@ -66,9 +66,9 @@ def test_resumed_it_stays_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_resumed_run_keeps_its_best_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_with(tmp_path / "run", monkeypatch, [0.1, 0.95, 0.2, 0.3, 0.2, 0.1, 0.2], keep_best=True)
-    best = (run / "best" / "model.safetensors").read_bytes()
+    best = counting_runs.weights_in(run / "best")
     run_with(run, monkeypatch, [0.5, 0.6], num_steps=7, keep_best=True)
-    assert (run / "best" / "model.safetensors").read_bytes() == best
+    assert counting_runs.weights_in(run / "best") == best
     assert read_json_object(run / "best.json") == {"step": 1, "success": 0.95}
 
 

@@ -134,7 +134,7 @@ def test_a_mixed_run_resumes_bit_for_bit_and_logs_its_loss(tmp_path: Path) -> No
 
 
 def test_left_out_it_changes_nothing_and_present_it_does(tmp_path: Path) -> None:
-    def trained(name: str, mix: SftMixConfig) -> bytes:
+    def trained(name: str, mix: SftMixConfig) -> str:
         made = apply_overrides(mixed(mix), ["num_steps=2"])
         train(made, tmp_path / name)
         return weights(tmp_path / name)

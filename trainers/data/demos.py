@@ -15,7 +15,7 @@ from agentgym.call_syntax import format_call
 from agentgym.check.policies import random_action, random_tool_call
 from agentgym.env.actions import gold_action
 from agentgym.env.env import Env
-from agentgym.env.live import LIVE_EPISODES, connections, service_of
+from agentgym.env.live import LIVE_EPISODES, Connections, service_of
 from agentgym.env.time_limit import time_limit
 from agentgym.errors import HungError, RunStoppedError, UsageError, error_text
 from agentgym.render.chat import ChatRenderer
@@ -195,7 +195,8 @@ class _TextPlayer:
         self, make_env: Callable[[], Env], limits: EpisodeLimits, max_retries: int, say: Callable[[str], None]
     ) -> None:
         self._make_env, self._limits, self._max_retries, self._say = make_env, limits, max_retries, say
-        with connections() as self._found:
+        self._connections = Connections()
+        with self._connections.collected():
             self._env = make_env()
         self.tools = self._env.tools
         """Tools of the environment before the first episode."""
@@ -207,7 +208,7 @@ class _TextPlayer:
         """Return the texts and words of an episode, or None if every attempt failed."""
         for retries_left in range(self._max_retries, -1, -1):
             try:
-                with connections() as found:
+                with self._connections.collected():
                     return _texts_of(self._env, task, seed, self._limits)
             except UsageError:
                 raise
@@ -220,14 +221,12 @@ class _TextPlayer:
                 if not retries_left or isinstance(error, HungError):  # which would hang as long again
                     self.failures.append((task, error))
                     return None
-            finally:
-                self._found |= found
         raise AssertionError("max_retries is at least 0")
 
     @property
     def service(self) -> str:
         """The service that the environment asks, as far as it is known; empty if there is none."""
-        return service_of(self._env, self._found)
+        return service_of(self._env, self._connections.found)
 
     @property
     def patience(self) -> int:

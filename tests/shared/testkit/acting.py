@@ -18,7 +18,7 @@ ENV = f"env.id={Path(__file__).parent / 'parity_env.py'}:Parity-v0"
 
 
 @functools.cache
-def weights_after(*overrides: str) -> bytes:
+def weights_after(*overrides: str) -> str:
     """Return the weights of a small model after two steps of RL with 0/1 rewards, most of whose groups are mixed.
 
     Args:
@@ -34,7 +34,7 @@ def metrics_after(*overrides: str) -> tuple[dict[str, Any], ...]:
 
 
 @functools.cache
-def _trained(overrides: tuple[str, ...]) -> tuple[bytes, tuple[dict[str, Any], ...]]:
+def _trained(overrides: tuple[str, ...]) -> tuple[str, tuple[dict[str, Any], ...]]:
     made = counting_runs.config(num_steps=NUM_STEPS, eval=EvalConfig(num_episodes=2), checkpoint_every=NUM_STEPS)
     with tempfile.TemporaryDirectory(prefix="agentgym-acting-") as folder:
         run_dir = Path(folder) / "run"

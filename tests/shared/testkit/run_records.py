@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ def _told(trajectory: Trajectory) -> Any:
     return trajectory.seed, trajectory.task, trajectory.status, trajectory.success, trajectory.reward, turns
 
 
-def weights(run_dir: Path) -> bytes:
-    return (run_dir / "model" / "model.safetensors").read_bytes()
+def weights(run_dir: Path) -> str:
+    return hashlib.sha256((run_dir / "model" / "model.safetensors").read_bytes()).hexdigest()
 
 
 def num_retries(run_dir: Path, step: int) -> int:

@@ -81,6 +81,7 @@ def batch_table(batch: Batch, *, shift: float = 0.0, scale: float = 1.0) -> Turn
         is_faulty=[a == 3 for _, _, a, _ in rows],
         is_truncated=[len(turns) == 5 for _, turns in batch for _ in turns],
         group_keys=["x", "y", "z"],
+        segment=[t // 2 for _, turns in batch for t in range(len(turns))],
         role=[t % 2 for _, turns in batch for t in range(len(turns))],
         invocation=[t // 2 for _, turns in batch for t in range(len(turns))],
         entropy=seed,

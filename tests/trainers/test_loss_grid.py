@@ -93,6 +93,7 @@ def outcome(config: LossConfig) -> Tensor:
             "demonstrated": torch.tensor(ROW) == 3,
             **{"trajectory": torch.tensor(ROW), "group": torch.zeros(len(ROW), dtype=torch.long), "reward": REWARD},
             **{"siblings": STATES, "logprob_teacher": torch.where(torch.tensor(ROW) < 2, old - 0.3, torch.nan)},
+            **{"replayed": (torch.tensor(ROW) == 1).long(), "policy_version": torch.zeros(len(ROW), dtype=torch.long)},
         },
     )
     logprob_old = batch["logprob_rollout"] if config.mode == "bypass" else old
@@ -345,6 +346,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "flash_reinforce": {"delta": 9.0, "failed_share": 0.4, "right_from": 0.3},
     "arbitrary_entropy": {"target": 0.9, "hot": 1.5, "cold": 0.5, "right_above": 0.7, "most": 0.05},
     "lp_reg": {"coef": 0.5, "noise": 0.4, "relative": False, "share": 0.5},
+    "dph": {"coef": 0.5, "divergence": "js"},
     "reg_grpo": {"scale": 2.0},
     "one_token": {"coef": 0.5, "beta": 0.3, "temperature": 2.0},
     "entropy_band": {"coef": 0.1, "share": 0.5, "low": 0.2, "high": 1.0},

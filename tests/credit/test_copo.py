@@ -20,7 +20,7 @@ def test_copo() -> None:
     among = 0.25 / (0.5 / math.sqrt(2))  # means of 0.5 and 0, with their ddof of 1
     agreed = 1 / (1 + math.exp(-10 * (0 - 0.5)))
     expected = [(half + among) / 2] * 2 + [(-half + among) / 2] * 2 + [-(1 - agreed) * among] * 4
-    assert_close(copo(table).advantage, expected, 1e-4)
+    assert_close(copo(table, options=CopoOptions(middle=0.5, sharpness=10)).advantage, expected, 1e-4)
 
 
 def test_a_sharp_weight_is_grpo_where_answers_differ() -> None:

@@ -51,12 +51,19 @@ def test_quantiles_of_the_first_batch_and_of_bundles() -> None:
 
 
 def test_flat_groups_learn_from_their_bundle() -> None:
-    """Both groups are flat, so GRPO gives 0; in bundles of one group, the right group is above the mean."""
-    table = bandits(1, 1, 0, 0, groups=[0, 0, 1, 1])
-    alone, _ = riskpo(table, TRACKED, RiskpoOptions(bundle_size=1))
-    assert (alone.advantage[:2] > 0).all() and (alone.advantage[2:] < 0).all()
+    """GRPO gives the first group 0. Here its members share what the bundles of its tasks earn."""
+    table = bandits(1, 1, 1, 0, groups=[0, 0, 1, 1])
     together, _ = riskpo(table, TRACKED)
-    assert_close(together.advantage, [0, 0, 0, 0])
+    assert together.advantage[0] > 0 > together.advantage[1]
+    alone, _ = riskpo(table, TRACKED, RiskpoOptions(bundle_size=1))
+    assert_close(alone.advantage[:2], [0, 0])
+
+
+def test_a_last_bundle_of_fewer_groups_is_not_pressed_down() -> None:
+    """Its scores are sums of fewer returns, below all quantiles."""
+    table = bandits(*[1, 0] * 6, groups=[at // 2 for at in range(12)])
+    credited, _ = riskpo(table, {"low": 4.0, "high": 5.0})
+    assert credited.advantage[10:].sum() == pytest.approx(0)
 
 
 def test_a_smaller_group_takes_part_in_every_bundle() -> None:

@@ -13,14 +13,14 @@ from testkit.counting_runs import config
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_records, record_path
-from agentgym.rollout.strategies.start import StartOptions, start
+from agentgym.rollout.strategies.start_samples import StartSamplesOptions, start_samples
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.losses.published.dph import DphOptions, dph, dph_samples
 from agentgym.trainers.train import train
 
 REPLAYED, VERSION = torch.tensor([1, 1, 0]), torch.tensor([0, 3, 0])
 """A stored sample of the start policy, a replayed one of a later policy, and a fresh one."""
-REPLAY = 'strategy.replay={"kind": "start", "share": 0.5}'
+REPLAY = 'strategy.replay={"kind": "start_samples", "share": 0.5}'
 KEEPS = "optimizer.lr=0.01"
 
 
@@ -51,10 +51,12 @@ def test_stored_samples_have_no_policy_loss() -> None:
 
 def test_the_store_is_that_of_the_first_steps() -> None:
     rng = np.random.default_rng(0)
-    assert start([4, 4, 3, 3, 1], 6, 4, rng, StartOptions(share=0.5)) == [0, 1]
-    assert start([4, 4, 3, 3, 1], 6, 4, rng, StartOptions(share=0.5, steps=2)) == [0, 1, 2, 3]
-    assert len(start([4] * 20, 6, 4, rng, StartOptions())) == 2, "2 of 8"
-    assert start([0, 0], 6, 0, rng, StartOptions(share=0.5)) == [], "a step does not train its own groups twice"
+    assert start_samples([4, 4, 3, 3, 1], 6, 4, rng, StartSamplesOptions(share=0.5)) == [0, 1]
+    assert start_samples([4, 4, 3, 3, 1], 6, 4, rng, StartSamplesOptions(share=0.5, steps=2)) == [0, 1, 2, 3]
+    assert len(start_samples([4] * 20, 6, 4, rng, StartSamplesOptions())) == 2, "2 of 8"
+    assert start_samples([0, 0], 6, 0, rng, StartSamplesOptions(share=0.5)) == [], (
+        "a step does not train its own groups twice"
+    )
 
 
 def test_a_run_trains_the_first_steps_groups_again(tmp_path: Path) -> None:

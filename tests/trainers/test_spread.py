@@ -88,7 +88,7 @@ SETTINGS = {
     "replay": ('strategy.replay={"kind": "success"}', *ABLE, "seed=3"),
     "remix": ('strategy.replay={"kind": "remix", "share": 0.5}', *ABLE),
     "start and dph": (
-        'strategy.replay={"kind": "start", "share": 0.5}',
+        'strategy.replay={"kind": "start_samples", "share": 0.5}',
         'loss={"token_masks": [{"kind": "dph_samples"}], "regularisers": [{"kind": "dph", "coef": 5}]}',
         *ABLE,
     ),

@@ -24,9 +24,9 @@ class CopoOptions(Options):
     """Keys of COPO."""
 
     kind: Literal["copo"] = "copo"
-    middle: Fraction = 0.5
+    middle: Fraction = 0.25
     """Entropy of a group's answers, as a share of the largest possible, at which both advantages weigh the same."""
-    sharpness: NonNegative = 10.0
+    sharpness: NonNegative = 20.0
     """Growth of the local advantage's weight with that entropy; 0 weighs both the same everywhere."""
 
 

@@ -43,8 +43,8 @@ class RiskpoOptions(Options):
     tracking_rate: NonNegative = 0.1
     """Step of the tracked quantiles, in units of the score."""
     baseline: Literal["mean", "none", "natural"] = "mean"
-    """Subtracted from the measure: its mean over the batch (ours), nothing, or its largest value, as in the release.
-    With the last, no advantage is above 0."""
+    """Subtracted from the measure: its mean over the bundles of the same groups (ours), nothing, or its largest value,
+    as in the release. With the last, no advantage is above 0."""
     normalise: bool = True
     """Divide by the standard deviation of the bundle's scores; where they are equal, nothing is divided."""
 
@@ -89,9 +89,8 @@ def riskpo(
     bundles = list(_bundles(view.group, options.bundle_size))
     scores = [returns[members].sum(axis=1) for members in bundles]
     measured = [_measure(score, memory, options) for score in scores]
-    if options.baseline == "mean" and measured:
-        mean = np.concatenate(measured).mean()
-        measured = [value - mean for value in measured]
+    if options.baseline == "mean":
+        measured = [value - value.mean() for value in measured]
     total, count = np.zeros(len(returns)), np.zeros(len(returns))
     for members, score, value in zip(bundles, scores, measured, strict=True):
         std = group_statistics(score, np.zeros(len(score), dtype=np.int64)).std[0]
@@ -121,7 +120,7 @@ def _bundles(group: np.ndarray, size: int) -> Iterator[np.ndarray]:
 
 
 def _measure(score: Floats, tracked: Mapping[str, float], options: RiskpoOptions) -> Floats:
-    """Return the measure of risk of each bundle of some groups, without a baseline over the batch, ``[K]``."""
+    """Return the measure of risk of each bundle of some groups, ``[K]``; ``baseline=natural`` is subtracted here."""
     low, high = np.quantile(score, options.low), np.quantile(score, options.high)
     if tracked and options.quantiles != "bundle":
         share = 1.0 if options.quantiles == "tracked" else 0.5

@@ -3,8 +3,8 @@
 Source: "The Choice of Divergence: A Neglected Key to Mitigating Diversity Collapse in Reinforcement Learning with
 Verifiable Reward" (``verl/trainer/ppo/core_algos.py``, ``js_low_var`` and ``kl_penalty``, and ``dp_actor.py``). The
 usual KL to the start policy is measured on samples of the trained one, which does not miss what it has forgotten.
-Samples of the start policy do: the replay ``start`` keeps them, and the token mask ``dph_samples`` leaves their policy
-loss out, as the release does.
+Samples of the start policy do: the replay ``start_samples`` keeps them, and the token mask ``dph_samples`` leaves their
+policy loss out, as the release does.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def stored(replayed: Tensor, policy_version: Tensor) -> Tensor:
     parity="seamoke/DPH-RL@139a9b2:verl/trainer/ppo/core_algos.py",
     options=DphOptions,
     test="tests/trainers/test_dph.py::test_dph",
-    limits="needs the replay start; its mean is over all tokens of an update, the release's over stored ones",
+    limits="needs the replay start_samples; its mean is over all tokens of an update, the release's over stored ones",
 )
 def dph(logprob: Tensor, logprob_ref: Tensor, replayed: Tensor, policy_version: Tensor, options: DphOptions) -> Tensor:
     """Return ``f(pi / pi_start)`` on stored samples of the start policy, 0 on other tokens, ``[N]``.

@@ -19,10 +19,10 @@ from agentgym.settings import Count, Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartOptions(Options):
+class StartSamplesOptions(Options):
     """Settings of the replay of the start policy's samples."""
 
-    kind: str = "start"
+    kind: str = "start_samples"
     share: Annotated[float, Range(at_least=0, below=1)] = 0.25
     """Share of replayed groups among those that a step trains. The value is ours."""
     steps: Count = 1
@@ -34,21 +34,21 @@ class StartOptions(Options):
 
 
 @replay(
-    "start",
+    "start_samples",
     paper="The Choice of Divergence: A Neglected Key to Mitigating Diversity Collapse in RLVR (DPH-RL)",
     status="experimental",
     limits="the store is what the first steps played, the release's right answers to tasks that were mostly solved",
     test="tests/trainers/test_dph.py",
 )
-def start(
-    group_ages: Sequence[int], num_fresh: int, step: int, rng: np.random.Generator, options: StartOptions
+def start_samples(
+    group_ages: Sequence[int], num_fresh: int, step: int, rng: np.random.Generator, options: StartSamplesOptions
 ) -> list[int]:
     """Return the stored groups that a step trains again, as indices in ascending order.
 
     Example:
-        >>> start([3, 3, 2, 1], 3, 3, np.random.default_rng(0), StartOptions(share=0.4))
+        >>> start_samples([3, 3, 2, 1], 3, 3, np.random.default_rng(0), StartSamplesOptions(share=0.4))
         [0, 1]
-        >>> start([], 3, 0, np.random.default_rng(0), StartOptions())
+        >>> start_samples([], 3, 0, np.random.default_rng(0), StartSamplesOptions())
         []
     """
     first = [at for at, age in enumerate(group_ages) if step - age < options.steps and age]

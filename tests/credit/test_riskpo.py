@@ -82,3 +82,10 @@ def test_it_acts_in_a_run() -> None:
     assert weights_after("credit.estimator=riskpo") != weights_after("credit.estimator=grpo")
     options = 'credit.options={"kind": "riskpo", "tail_weight": 0, "bundle_size": 1}'
     assert weights_after("credit.estimator=riskpo") != weights_after("credit.estimator=riskpo", options)
+
+
+def test_equal_scores_are_not_divided_by_their_deviation() -> None:
+    """The bundles lie below the tracked quantile, so their measure is not 0."""
+    flat = bandits(0, 0, groups=[0, 0])
+    credited, _ = riskpo(flat, TRACKED, RiskpoOptions(baseline="none"))
+    assert credited.advantage.tolist() == pytest.approx([-3, -3], abs=1e-4)

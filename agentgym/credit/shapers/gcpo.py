@@ -17,7 +17,7 @@ from agentgym.credit.parts import Shaped, add_reward, on_last_turn, outcomes
 from agentgym.credit.statistics import per_trajectory, trajectories
 from agentgym.credit.table import TurnTable
 from agentgym.plugins import Options
-from agentgym.settings import NonNegative
+from agentgym.settings import Count, NonNegative
 from agentgym.types import RewardRole
 
 
@@ -31,7 +31,7 @@ class GcpoOptions(Options):
     """Reward of a member that calls a tool where it helped, and minus that where it harmed."""
     margin: NonNegative = 0.0
     """Difference of mean outcomes above which a tool helped, and below minus which it harmed."""
-    least_calls: NonNegative = 1
+    least_calls: Count = 1
     """Calls from which on a member used the tool."""
 
 

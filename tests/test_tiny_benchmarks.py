@@ -118,6 +118,17 @@ def test_recall_of_retrievers(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_families_side_by_side(run: Run, tmp_path: Path) -> None:
+    """Two steps: the second trains the first one's groups again."""
+    arms = ["grpo", "riskpo", "copo", "grpo+ares", "reg-grpo", "grpo+dph"]
+    worlds = ["--worlds", "easy", "--arms", *arms, "--seeds", "0", "--runs", tmp_path / "runs"]
+    tiny = ["sft.num_demos=64", "groups_per_step=3", "group.group_size=2", "eval.num_episodes=2"]
+    run("credit/compare.py", "run", *worlds, "--steps", "2", "--change", *tiny)
+    run("credit/compare.py", "report", *worlds, "--out", tmp_path, "--name", "tiny")
+    assert [row["arm"] for row in read(tmp_path / "tiny.json")["rows"]] == arms
+
+
+@pytest.mark.slow
 def test_credit_side_by_side(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     worlds = ["--worlds", "maze", "--arms", "grpo", "gigpo", "--seeds", "0", "--runs", tmp_path / "runs"]

@@ -1,4 +1,4 @@
-"""Credit side by side: the same warm starts, tasks, seeds and numbers of rollouts for every arm.
+r"""Credit side by side: the same warm starts, tasks, seeds and numbers of rollouts for every arm.
 
     python benchmarks/credit/compare.py run --worlds easy hard --seeds 0 1 2
     python benchmarks/credit/compare.py report --worlds easy hard --name household
@@ -8,6 +8,9 @@
     python benchmarks/credit/compare.py report --worlds code --arms grpo grpo+gate --name code
     python benchmarks/credit/compare.py run --worlds wiki --arms grpo gigpo igpo --steps 80
     python benchmarks/credit/compare.py report --worlds wiki --arms grpo gigpo igpo --name wiki
+    python benchmarks/credit/compare.py run --worlds easy --arms grpo riskpo copo grpo+ares reg-grpo grpo+dph
+    python benchmarks/credit/compare.py report --worlds easy \
+        --arms grpo riskpo copo grpo+ares reg-grpo grpo+dph --name families
 
 For every world and seed the warm start is run once; from its weights every arm trains for the same number of steps of
 the same number of episodes. Sampled success on held-out tasks is measured before and after with the same seeds; the
@@ -135,15 +138,27 @@ ARMS: dict[str, list[str]] = {
     "grpo+gate": ["credit.estimator=grpo", f"credit.shapers=[{GATE}]"],
     "grpo+penalty": ["credit.estimator=grpo", f"credit.shapers=[{PENALTY}]"],
     "grpo+penalty+gate": ["credit.estimator=grpo", f"credit.shapers=[{PENALTY}, {GATE}]"],
+    "riskpo": ["credit.estimator=riskpo"],
+    "copo": ["credit.estimator=copo"],
+    "grpo+ares": ["credit.estimator=grpo", 'credit.shapers=[{"kind": "ares"}]'],
+    "reg-grpo": ["credit.estimator=grpo", "loss.kind=reg_grpo"],
+    "grpo+dph": [
+        "credit.estimator=grpo",
+        'strategy.replay={"kind": "start_samples"}',
+        'loss.token_masks=[{"kind": "dph_samples"}]',
+        'loss.regularisers=[{"kind": "dph"}]',
+    ],
     "one-model": [],
     "frozen-solver": ["roles.solver.policy={start}"],
     "two-models": ["roles.solver.trained=true"],
 }
 """The configurations that are compared; ``{start}`` is the folder of the warm start's model. Those with a penalty test
-phantom advantages: a shaped reward without and with a gate. The last three are for ``planner``: one model plays both
+phantom advantages: a shaped reward without and with a gate. From ``riskpo`` to ``grpo+dph`` they are families of single
+papers at their defaults. The last three are for ``planner``: one model plays both
 parts, the warm start stays the solver, or the solver is a second trained model. Like ``igpo``, which needs tasks with
 reference answers as ``wiki`` has them, they run only if named."""
-ONLY_IF_NAMED = ("igpo", "one-model", "frozen-solver", "two-models")
+FAMILIES = ("riskpo", "copo", "grpo+ares", "reg-grpo", "grpo+dph")
+ONLY_IF_NAMED = ("igpo", *FAMILIES, "one-model", "frozen-solver", "two-models")
 
 NUM_TRAIN_TASKS = 512
 """All arms train on the same pool of tasks, small enough that SPO's tracker sees a task again."""

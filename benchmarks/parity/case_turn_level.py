@@ -1,4 +1,4 @@
-"""UI-S1, bi-level and turn-level GAE, Flow-GRPO and SPA compared with their authors' code."""
+"""UI-S1, bi-level and turn-level GAE, StepPO, Flow-GRPO and SPA compared with their authors' code."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ RAGEN = Release("RAGEN-AI/RAGEN", "5eb79b8")
 BI_LEVEL = "ragen/trainer/core_algos.py"
 VAGEN = Release("mll-lab-nu/VAGEN", "2936322")
 NO_CONCAT = "vagen/custom_advantage/no_concat_gae.py"
+STEP_PO = Release("AgentR1/StepPO", "26107f1")
+STEP_LEVEL = "arft/core_algos.py"
 DR_MAS = Release("langfengQ/DrMAS", "19c632b")
 DR_MAS_ALGORITHMS = "verl/trainer/ppo/core_algos.py"
 FLOW = Release("lupantech/AgentFlow", "b940064")
@@ -136,6 +138,28 @@ def turn_gae_gap(folder: Path, rng: np.random.Generator) -> float:
     return max(gap(to_tokens(table, ours.advantage), layout.read(advantage)), gap(ours.return_to_go, of_first))
 
 
+def step_po_gap(folder: Path, rng: np.random.Generator) -> float:
+    """Compare StepPO's GAE over steps, whitened over steps; values between 10 and -10, so that none are nearly flat.
+
+    The release divides by the deviation plus 1e-8, and ours by the root of the variance plus 1e-8.
+    """
+    table = random_table(rng, smallest=2)
+    table = table.with_columns(value=rng.normal(size=len(table)) * 10)
+    assert table.value is not None
+    layout = by_turn(table)
+    values = layout.spread(np.where(layout.column == 0, to_tokens(table, table.value), 99.0))
+    gamma, lam = float(rng.choice([1.0, 0.9])), float(rng.choice([1.0, 0.95]))
+    released = load(folder / STEP_LEVEL, "compute_gae_advantage_return", namespace={"torch": torch, "np": np})
+    with double_precision():
+        advantage, returns = released["compute_gae_advantage_return"](
+            layout.spread(on_last_tokens(table, table.reward)), values, layout.mask,
+            trajectory_uids=table.trajectory, step_indices=table.turn, gamma=gamma, lam=lam,
+        )  # fmt: skip
+    ours = turn_gae(table, gamma=gamma, lam=lam, whitening_unit="turn")
+    of_first = layout.read(returns)[layout.column == 0]
+    return max(gap(to_tokens(table, ours.advantage), layout.read(advantage)), gap(ours.return_to_go, of_first))
+
+
 def flow_gap(folder: Path, rng: np.random.Generator) -> float:
     """Compare Flow-GRPO: the release's rows, a turn each with the final reward, under verl's GRPO.
 
@@ -222,6 +246,10 @@ CASES = (
         largest_gap=bi_level_gap(keeps_zeros=True), explained=ZERO,
     ),
     Case(component="turn_gae", release=VAGEN, file=NO_CONCAT, largest_gap=turn_gae_gap),
+    Case(
+        component="turn_gae", variant="StepPO: whitened over turns", release=STEP_PO, file=STEP_LEVEL,
+        largest_gap=step_po_gap,
+    ),
     Case(component="dr_mas", release=DR_MAS, file=DR_MAS_ALGORITHMS, largest_gap=dr_mas_gap),
     Case(component="flow_grpo", release=FLOW, file=DAEMON, largest_gap=flow_gap),
     Case(component="spa", variant="as released", release=SPA, file=RL_DATA, largest_gap=spa_gap),

@@ -365,6 +365,7 @@ ABSOLUTE = (
     "archer",
     "asymre",
     "bi_level_gae",
+    "compaction_gae",
     "poad",
     "rae",
     "reinforce_pp",

@@ -162,6 +162,8 @@ def shuffled_rows(seed: int) -> tuple[dict[str, Any], list[int]]:
         "is_truncated": [False] * len(order),
         **dict.fromkeys(("is_patched", "is_faulty"), [False] * len(order)),
         "num_answers": [1] * len(order),
+        "answer": order,
+        "segment": [row[2] for row in picked],
         "part_names": ("won",),
         "part_roles": ("outcome",),
         "part_values": [[row[3]] for row in picked],

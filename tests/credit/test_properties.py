@@ -34,8 +34,8 @@ from agentgym.types import (
     Turn,
 )
 
-ORDER_MATTERS = ("rae",)
-"""Running baselines, by definition."""
+ORDER_MATTERS = ("rae", "riskpo")
+"""A running baseline by definition; RiskPO bundles the k-th members of several groups."""
 SHIFT_INVARIANT = (
     "grpo",
     "dr_grpo",
@@ -91,7 +91,17 @@ def test_the_order_of_rows_does_not_matter(name: str, batch: Batch, seed: int) -
     columns = ("group", "trajectory", "turn", "reward", "anchor", "is_valid", "num_tokens", "role", "invocation")
     rows = {
         key: getattr(table, key)[order]
-        for key in (*columns, "value", "q_value", "info_gain", "is_truncated", "is_patched", "is_faulty")
+        for key in (
+            *columns,
+            "value",
+            "q_value",
+            "info_gain",
+            "is_truncated",
+            "is_patched",
+            "is_faulty",
+            "answer",
+            "segment",
+        )
     }
     assert table.part_values is not None and table.token_value is not None and table.token_entropy is not None
     tokens = np.concatenate([np.flatnonzero(token_rows(table) == row) for row in order])

@@ -26,6 +26,7 @@ from agentgym.rollout.strategies.remix import RemixOptions
 from agentgym.rollout.strategies.scaling_inter import ScalingInterOptions, scaling_inter
 from agentgym.rollout.strategies.spear import SpearOptions, spear, warm_up
 from agentgym.rollout.strategies.spo import SpoSourceOptions
+from agentgym.rollout.strategies.start_samples import StartSamplesOptions
 from agentgym.rollout.strategies.success import SuccessOptions
 from agentgym.rollout.strategies.vade import VadeOptions, posterior, vade
 from agentgym.rollout.strategies.vas import VasOptions
@@ -295,6 +296,7 @@ def test_failed_episodes_are_no_evidence() -> None:
         StrategyConfig(horizon=ExtendingOptions(start=2, most=4, more=1)),
         StrategyConfig(replay=SpearOptions(warmup_steps=3)),
         StrategyConfig(replay=RemixOptions()),
+        StrategyConfig(replay=StartSamplesOptions(steps=2)),
         StrategyConfig(horizon=LongestSuccessOptions(), budget=ShrinkingOptions(above=0.2)),
         StrategyConfig(horizon=ScalingInterOptions(rounds=(2, 4), steps=3)),
         StrategyConfig(tasks=VadeOptions(), budget=KnapsackOptions(), horizon=ScalingInterOptions(steps=2)),
@@ -310,6 +312,7 @@ def test_failed_episodes_are_no_evidence() -> None:
         "extending",
         "spear",
         "remix",
+        "start_samples",
         "dart",
         "scaling",
         "all",

@@ -42,7 +42,7 @@ OF_LOSS = {
     "rl_plus": ['strategy.guidance={"kind": "demonstration"}'],
     "refuel": ['strategy.branching={"kind": "pairs"}', "loss.corrections=[]"],
 }
-PER_TOKEN = ("reinforce_pp", "token_gae", "bi_level_gae", "poad")
+PER_TOKEN = ("reinforce_pp", "token_gae", "bi_level_gae", "poad", "compaction_gae")
 """Estimators whose advantages differ within a turn: a sequence ratio over turns cannot carry them (rule 5)."""
 
 

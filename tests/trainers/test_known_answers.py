@@ -201,6 +201,7 @@ def test_a_step_without_episodes_has_no_means() -> None:
         ('guidance={"kind": "feedback", "model": "openai:http://x/v1"}', "feedback", "num_feedback"),
         ("pruning=arrol", "arrol", "cut/pruned"),
         ("replay=remix", "remix", "num_replayed"),
+        ("replay=start_samples", "start_samples", "num_replayed"),
     ],
 )
 def test_effects_of_strategies(setting: str, changed: str, number: str) -> None:

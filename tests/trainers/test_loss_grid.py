@@ -65,7 +65,7 @@ LOGITS = torch.sin(torch.arange(len(ROW) * 8, dtype=torch.float64)).reshape(-1, 
 """Distributions over eight tokens, given beside log-probabilities and entropies for the components that read them."""
 TOKEN = LOGITS.argmax(-1).index_fill(0, torch.tensor([0, 1, 5, 6]), 3)
 """The likeliest tokens, but that the first two rows begin with the same two."""
-MEMORY = {"siren": {"first": 0.2}}
+MEMORY = {"siren": {"first": 0.2}, "entropy_band": {"first": 2.5}}
 """Memory of the components that compare with earlier updates."""
 STATES = torch.tensor([SIBLINGS.get(at, -1) for at in zip(ROW, TURN, strict=True)])
 
@@ -93,6 +93,7 @@ def outcome(config: LossConfig) -> Tensor:
             "demonstrated": torch.tensor(ROW) == 3,
             **{"trajectory": torch.tensor(ROW), "group": torch.zeros(len(ROW), dtype=torch.long), "reward": REWARD},
             **{"siblings": STATES, "logprob_teacher": torch.where(torch.tensor(ROW) < 2, old - 0.3, torch.nan)},
+            **{"replayed": (torch.tensor(ROW) == 1).long(), "policy_version": torch.zeros(len(ROW), dtype=torch.long)},
         },
     )
     logprob_old = batch["logprob_rollout"] if config.mode == "bypass" else old
@@ -345,6 +346,10 @@ OTHER: dict[str, dict[str, Any]] = {
     "flash_reinforce": {"delta": 9.0, "failed_share": 0.4, "right_from": 0.3},
     "arbitrary_entropy": {"target": 0.9, "hot": 1.5, "cold": 0.5, "right_above": 0.7, "most": 0.05},
     "lp_reg": {"coef": 0.5, "noise": 0.4, "relative": False, "share": 0.5},
+    "dph": {"coef": 0.5, "divergence": "js"},
+    "reg_grpo": {"scale": 2.0},
+    "one_token": {"coef": 0.5, "beta": 0.3, "temperature": 2.0},
+    "entropy_band": {"coef": 0.1, "share": 0.5, "low": 0.2, "high": 1.0},
     "siren": {"coef": 0.1, "top_p": 0.95, "most_tokens": 2, "quantile": 0.3},
     "token_tis": {"cap": 1.2},
     "seq_tis": {"cap": 9.0, "level": "turn"},

@@ -87,6 +87,11 @@ SETTINGS = {
     ),
     "replay": ('strategy.replay={"kind": "success"}', *ABLE, "seed=3"),
     "remix": ('strategy.replay={"kind": "remix", "share": 0.5}', *ABLE),
+    "start and dph": (
+        'strategy.replay={"kind": "start_samples", "share": 0.5}',
+        'loss={"token_masks": [{"kind": "dph_samples"}], "regularisers": [{"kind": "dph", "coef": 5}]}',
+        *ABLE,
+    ),
     "the first plays, igpo and echo": (IGPO, ECHO, FIRST),
     "the first plays, self_distill": (SELF, FIRST, *ABLE, ROOM),
 }
@@ -97,6 +102,7 @@ ACTS = {
     "progress": "progress_grad_norm",
     "replay": "num_replayed",
     "remix": "num_replayed",
+    "start and dph": "dph",
     "the first plays, self_distill": "self_distill/num_taught",
 }
 """A metric that shows that a setting does something, by the setting's name."""

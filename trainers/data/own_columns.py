@@ -40,6 +40,12 @@ def num_turns(trajectory: Trajectory) -> int:
     return len(trajectory.turns)
 
 
+@column("replayed", unit="trajectory", dtype="int", paper=PAPER)
+def replayed(trajectory: Trajectory) -> int:
+    """Return 1 for a trajectory of an earlier step that is trained again, else 0."""
+    return int(trajectory.replayed_step is not None)
+
+
 @column("turn_reward", unit="turn", paper=PAPER)
 def turn_reward(turn: Turn) -> float:
     """Return the sum of the turn's reward parts."""

@@ -60,7 +60,7 @@ class TurnGaeOptions(_Discounts):
     kind: Literal["turn_gae"] = "turn_gae"
     gamma: float = 0.99
     whitening_unit: Literal["token", "turn"] = "token"
-    """Unit of the whitening: sampled tokens (column ``num_tokens``; the released code) or turns (our addition)."""
+    """Unit of the whitening: sampled tokens (column ``num_tokens``; VAGEN's code) or turns (StepPO's)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +200,8 @@ def turn_gae(
 
     Source: "Turn-PPO: Turn-Level Advantage Estimation with PPO for Improved Multi-Turn RL in Agentic LLMs" (abstract);
     the recursion is GAE's, the whitening VAGEN's (``vagen/custom_advantage/no_concat_gae.py``, ``no_concat_gae``); the
-    order of agents is that of "MARFT: Multi-Agent Reinforcement Fine-Tuning".
+    order of agents is that of "MARFT: Multi-Agent Reinforcement Fine-Tuning". With ``whitening_unit=turn`` it is the
+    advantage of "StepPO: Step-Aligned Policy Optimization for Agentic Reinforcement Learning" (``arft/core_algos.py``).
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0.2, 1]], group_of_trajectory=[0]).with_columns(value=[0.5, 0.6])

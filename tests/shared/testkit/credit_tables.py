@@ -72,6 +72,7 @@ def batch_table(batch: Batch, *, shift: float = 0.0, scale: float = 1.0) -> Turn
     num_tokens = np.array([n for *_, n in rows], dtype=np.int64)
     return table.with_parts(solved=("outcome", outcome), steps=("process", process)).with_columns(
         action=[a for _, _, a, _ in rows],
+        answer=[a for _, _, a, _ in rows],
         num_tokens=num_tokens,
         num_calls=[a for _, _, a, _ in rows],
         num_errors=[min(a, 1) for _, _, a, _ in rows],
@@ -80,6 +81,7 @@ def batch_table(batch: Batch, *, shift: float = 0.0, scale: float = 1.0) -> Turn
         is_faulty=[a == 3 for _, _, a, _ in rows],
         is_truncated=[len(turns) == 5 for _, turns in batch for _ in turns],
         group_keys=["x", "y", "z"],
+        segment=[t // 2 for _, turns in batch for t in range(len(turns))],
         role=[t % 2 for _, turns in batch for t in range(len(turns))],
         invocation=[t // 2 for _, turns in batch for t in range(len(turns))],
         entropy=seed,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import torch
 
@@ -22,11 +23,13 @@ from agentgym.trainers.config.roles import POLICY, RoleConfig, check_servers
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import copy_weights
+from agentgym.trainers.engines.vllm.address import SERVED
 from agentgym.trainers.models.model import copy_of_trained, load_tokenizer
 from agentgym.trainers.models.versions import PAST
 from agentgym.trainers.models.vocabulary import renderer_for
 from agentgym.trainers.placement.agents import open_policy_agents
 from agentgym.trainers.placement.build import torch_engine
+from agentgym.trainers.placement.servers import weight_dir
 from agentgym.trainers.planning.roles import check_parts
 from agentgym.trainers.run.cluster import engine_on
 from agentgym.trainers.run.env import RunEnv
@@ -77,7 +80,7 @@ class RunRoles:
         cluster: Cluster | JoinedCluster | None,
     ) -> None:
         self._config, self._run_dir, self._ranks = config, run_dir, ranks
-        self._cluster = cluster if config.cluster.plays else None
+        self._cluster = cluster
         self._model, self._tokenizer, self._renderer = model, tokenizer, renderer
         self._num_episodes = episodes_of_rank(config, ranks.count)
         self._configs = {name: role for name, role in config.roles.items() if name != POLICY}
@@ -128,11 +131,11 @@ class RunRoles:
                 continue
             settings = _config_of(role, self._config.sampling)
             self._frozen[name], close = await open_policy_agents(
-                role.policy,
+                self._started(name, role),
                 settings,
                 self._num_episodes,
                 partial(_say_of, say, name),
-                None if self._cluster is None else partial(self._frozen_engine, name),
+                partial(self._frozen_engine, name) if self._config.cluster.plays else None,
             )
             self._closing.append(close)
         for trained in self.trained.values():
@@ -220,6 +223,16 @@ class RunRoles:
 
     # ---------------------------------------------------------------------------------------------------- private
 
+    def _started(self, name: str, role: RoleConfig) -> str:
+        """Start a frozen role's servers, if Ray does, and return its policy with the folder of their weights."""
+        served = role.served
+        if served is None:
+            return role.policy
+        if self._cluster is not None:
+            self._cluster.start_engines(served.model, name)
+        folder = served.weight_dir or weight_dir(self._config, self._run_dir) / f"{name}-{self._ranks.rank}"
+        return f"{SERVED}{','.join(served.urls)}?{urlencode({'model': served.model, 'weight_dir': str(folder)})}"
+
     def _agents(self, name: str, role: RoleConfig, config: TrainConfig, *, is_evaluation: bool) -> MakeAgent:
         if name in self._frozen:
             return self._frozen[name]
@@ -232,17 +245,19 @@ class RunRoles:
             self._made[key] = _model_agents(engine, self.renderer_of(name), sampling, config.context)
         return self._made[key]
 
-    def _engine_of(self, name: str, config: TrainConfig, model: CausalLM) -> Engine:
+    def _engine_of(self, name: str, config: TrainConfig, model: CausalLM, tokenizer: Tokenizer | None = None) -> Engine:
         """Return an engine over a model of the past or a frozen one, on the cluster if its workers play."""
-        if self._cluster is None:
+        if self._cluster is None or not config.cluster.plays:
             return torch_engine(config, model, self._num_episodes)
         all_play = all_ranks_sample(self._config, self._ranks.count)
-        return engine_on(self._cluster, self._ranks, config, model, None, name, all_ranks_sample=all_play)
+        tokenizer = tokenizer or self._tokenizer
+        return engine_on(self._cluster, self._ranks, config, model, tokenizer, name, all_ranks_sample=all_play)
 
     def _frozen_engine(self, name: str, model: CausalLM, *, max_context_tokens: int) -> Engine:
         """Return an engine on the cluster over a frozen role's model."""
         of_model = replace(self._config.model, max_context_tokens=max_context_tokens)
-        return self._engine_of(name, replace(self._config, model=of_model, roles={}), model)
+        own = replace(self._config, model=of_model, roles={})
+        return self._engine_of(name, own, model, load_tokenizer(self._configs[name].policy))
 
     def _trained(self, name: str) -> TrainedRole:
         own, role = self._config.for_role(name), self._config.roles[name]

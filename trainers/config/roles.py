@@ -221,6 +221,11 @@ def _check_critics(config: TrainConfig) -> None:
             "tokens (agentgym list --credit)"
         )
     for name, role in trained.items():
+        if "progress" in config.credit.columns() and role.model.get("path"):
+            raise ConfigError(
+                f"roles.{name}.model.path={role.model['path']}: the estimator of progress is of the policy's model and "
+                "would read another model's tokens; choose credit without it (agentgym list --credit)"
+            )
         if values and role.model.get("path") and not config.critic.by_role:
             raise ConfigError(
                 f"roles.{name}.model.path={role.model['path']}: the policy's critic would read another model's tokens; "

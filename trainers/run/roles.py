@@ -34,7 +34,7 @@ from agentgym.trainers.planning.roles import check_parts
 from agentgym.trainers.run.cluster import engine_on
 from agentgym.trainers.run.env import RunEnv
 from agentgym.trainers.run.folder import ROLES
-from agentgym.trainers.run.model import load_policy
+from agentgym.trainers.run.model import load_policy, load_teacher
 from agentgym.trainers.run.past import PastPolicy, Results
 from agentgym.trainers.run.policy import RunPolicy
 from agentgym.trainers.types import CausalLM, Tokenizer
@@ -42,6 +42,17 @@ from agentgym.types import TrajectoryGroup
 
 if TYPE_CHECKING:
     from agentgym.trainers.ray.cluster import Cluster, JoinedCluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyParts:
+    """The policy's model with its tokenizer and the renderer of its prompts."""
+
+    model: CausalLM
+    tokenizer: Tokenizer
+    renderer: ChatRenderer
+    teacher: CausalLM | None
+    """The teacher of distillation that its loss names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +66,15 @@ class TrainedRole:
     renderer: ChatRenderer
     is_copy: bool
     """True if it begins with the policy's weights."""
+    teacher: CausalLM | None
+    """The teacher of distillation that its loss names."""
 
 
 class RunRoles:
     """The roles of a run, with what each needs to play and to be trained.
 
     Args:
-        model, tokenizer, renderer: those of the policy.
+        policy: the parts of the policy that roles share.
         cluster: the run's Ray cluster, whose actors play if ``cluster.plays``.
 
     Raises:
@@ -74,14 +87,13 @@ class RunRoles:
         envs: Sequence[RunEnv],
         run_dir: Path,
         ranks: Ranks,
-        model: CausalLM,
-        tokenizer: Tokenizer,
-        renderer: ChatRenderer,
+        policy: PolicyParts,
         cluster: Cluster | JoinedCluster | None,
     ) -> None:
         self._config, self._run_dir, self._ranks = config, run_dir, ranks
         self._cluster = cluster
-        self._model, self._tokenizer, self._renderer = model, tokenizer, renderer
+        self._model, self._tokenizer, self._renderer = policy.model, policy.tokenizer, policy.renderer
+        self._teacher = policy.teacher
         self._num_episodes = episodes_of_rank(config, ranks.count)
         self._configs = {name: role for name, role in config.roles.items() if name != POLICY}
         check_servers(config)  # again, since a cluster's servers are known by now
@@ -91,7 +103,7 @@ class RunRoles:
             name: PastPolicy(
                 past,
                 config,
-                model,
+                policy.model,
                 run_dir / PAST / name,
                 name,
                 partial(self._engine_of, name, config),
@@ -118,6 +130,10 @@ class RunRoles:
     def models(self) -> dict[str, CausalLM]:
         """The models of trained roles."""
         return {name: role.policy.model for name, role in self.trained.items()}
+
+    def teacher_of(self, name: str) -> CausalLM | None:
+        """Return the teacher of distillation of a trained role, or of the policy; None if its loss has none."""
+        return self._teacher if name == POLICY else self.trained[name].teacher
 
     def trains_at(self, name: str, step: int) -> bool:
         """Return True if a role, or the policy, is updated at a step."""
@@ -284,8 +300,15 @@ class RunRoles:
             role=name,
         )
         policy.make_engine()
+        is_shared = tokenizer is self._tokenizer and own.loss.teacher == self._config.loss.teacher
         return TrainedRole(
-            name=name, config=own, policy=policy, tokenizer=tokenizer, renderer=renderer, is_copy=is_copy
+            name=name,
+            config=own,
+            policy=policy,
+            tokenizer=tokenizer,
+            renderer=renderer,
+            is_copy=is_copy,
+            teacher=self._teacher if is_shared else load_teacher(own, renderer, tokenizer, self._ranks),
         )
 
 

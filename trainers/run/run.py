@@ -43,7 +43,7 @@ from agentgym.trainers.run.cluster import cluster_of
 from agentgym.trainers.run.env import RunEnv, named
 from agentgym.trainers.run.model import load_policy, load_teacher, policy_tokenizer
 from agentgym.trainers.run.policy import RunPolicy
-from agentgym.trainers.run.roles import RunRoles
+from agentgym.trainers.run.roles import PolicyParts, RunRoles
 
 if TYPE_CHECKING:
     from agentgym.endpoint.gateway import Gateway
@@ -121,9 +121,8 @@ class Run:
             if env.config.judge.is_on and self.policy.engine is not None
         }
         self.teachers = self.make_teachers()
-        self.roles = RunRoles(
-            config, self.envs, run_dir, ranks, self.model, self.tokenizer, self.renderer, self.cluster
-        )
+        policy = PolicyParts(model=self.model, tokenizer=self.tokenizer, renderer=self.renderer, teacher=self.teacher)
+        self.roles = RunRoles(config, self.envs, run_dir, ranks, policy, self.cluster)
 
     def make_teachers(self) -> dict[str, HintTeacher]:
         """Return the teachers of hints by environment, on a rank that plays."""

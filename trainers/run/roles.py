@@ -23,6 +23,7 @@ from agentgym.trainers.config.roles import POLICY, RoleConfig, check_servers
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import copy_weights
+from agentgym.trainers.engines.names import check_agents
 from agentgym.trainers.engines.vllm.address import SERVED
 from agentgym.trainers.models.model import copy_of_trained, load_tokenizer
 from agentgym.trainers.models.versions import PAST
@@ -98,6 +99,9 @@ class RunRoles:
         self._configs = {name: role for name, role in config.roles.items() if name != POLICY}
         check_servers(config)  # again, since a cluster's servers are known by now
         check_parts(config, {env.config.env.id: (env.parts, env.eval_parts) for env in envs})
+        for role in self._configs.values():
+            if not role.trained and role.past is None:
+                check_agents(role.policy)
         self.trained = {name: self._trained(name) for name, role in self._configs.items() if role.trained}
         self._past = {
             name: PastPolicy(

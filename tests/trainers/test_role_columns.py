@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from testkit import TESTKIT
 from testkit.made_groups import a_task, group, trajectory, turn, two_groups
 
@@ -135,3 +136,46 @@ def test_progress_of_another_model_is_refused() -> None:
     named = ("credit.estimator=returns", 'credit.shapers=[{"kind": "spa"}]', "roles.clerk.model.path=smollm2")
     with pytest.raises(ConfigError, match="the estimator of progress is of the policy's model"):
         apply_overrides(load_recipe("tiny"), [*SMALL, *named])
+
+
+# ------------------------------------------------------------------------------- what others report of several models
+
+
+def rl_row(run_dir: Path, step: int = 1) -> dict[str, Any]:
+    rows = [row for row in read_json_lines(run_dir / "metrics.jsonl") if row["phase"] == "rl"]
+    return rows[step - 1]
+
+
+def test_a_role_has_minibatches_of_its_own(tmp_path: Path) -> None:
+    """In miles, schedules of a second policy came from the first one's batch settings (miles#2642)."""
+    own = ("roles.clerk.loss.num_updates=3", "loss.num_updates=1", "groups_per_step=4")
+    train(apply_overrides(load_recipe("tiny"), [*SMALL, *own]), tmp_path / "run")
+    row = rl_row(tmp_path / "run")
+    assert (row["updates_done"], row["role/clerk/updates_done"]) == (1, 3)
+
+
+def test_a_role_that_begins_as_another_runs_samples_with_its_weights(tmp_path: Path) -> None:
+    """In RLlib the restored weights of one of several policies did not reach the samplers (ray#32751)."""
+    train(apply_overrides(load_recipe("tiny"), [*SMALL, "roles.clerk.optimizer.lr=1e-2"]), tmp_path / "first")
+    first, clerk = tmp_path / "first" / "model", tmp_path / "first" / "roles" / "clerk" / "model"
+    later = (
+        f"model.path={first}",
+        "sft.num_demos=0",
+        f"roles.clerk.model.path={clerk}",
+        "roles.clerk.optimizer.lr=1e-12",
+    )
+    train(apply_overrides(load_recipe("tiny"), [*SMALL, *later]), tmp_path / "second")
+    row = rl_row(tmp_path / "second")
+    assert row["role/clerk/trained_tokens"] > 0 and row["role/clerk/logprob_gap_max"] < 1e-4
+    weights = [load_file(folder / "model.safetensors") for folder in (clerk, tmp_path / "second/roles/clerk/model")]
+    for name, weight in weights[0].items():
+        torch.testing.assert_close(weights[1][name], weight, atol=1e-9, rtol=0)
+    assert not torch.equal(weights[0]["model.norm.weight"], load_file(first / "model.safetensors")["model.norm.weight"])
+
+
+def test_a_role_that_nobody_asks_learns_nothing_and_stops_no_run(tmp_path: Path) -> None:
+    """A step may have no row of a role: M-GRPO's sub-agents are called as often as the main agent likes."""
+    silent = ("sft.num_demos=0", "num_steps=2")
+    train(apply_overrides(load_recipe("tiny"), [*SMALL, *silent]), tmp_path / "run")
+    rows = [rl_row(tmp_path / "run", step) for step in (1, 2)]
+    assert all(not row.get("role/clerk/trained_tokens") and row["trained_tokens"] for row in rows)

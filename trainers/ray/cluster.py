@@ -123,6 +123,7 @@ class Cluster:
         self._names = uuid.uuid4().hex
         self._is_ours = connect(config)
         self._vllm: dict[str, VllmServers] = {}
+        self._specs: list[ray.ObjectRef] = []
         # of the environment servers, whose clients the env workers are; not in Ray's runtime_env, which its logs show
         self._env_token = (os.environ.get(TOKEN_VARIABLE) or made_token()) if config.cluster.num_env_servers else ""
         try:
@@ -189,7 +190,9 @@ class Cluster:
         assert model is not None, "the first rank has the weights"
         is_vllm = config.engine.traits.is_served
         actors = [self._actor(EngineActor, engine_kind(role), index) for index in range(self._config.num_engines)]
-        spec = EngineSpec.of(config, model, tokenizer if is_vllm else None, os.getcwd())
+        # held here, since an actor is not started again once its arguments are gone, as large ones are (ray#53727)
+        spec = ray.put(EngineSpec.of(config, model, tokenizer if is_vllm else None, os.getcwd()))
+        self._specs.append(spec)
         return RayEngine(
             [actor.remote(spec) for actor in actors],
             model,

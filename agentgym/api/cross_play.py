@@ -20,7 +20,7 @@ from agentgym.env.game_env import SELF, GameEnv
 from agentgym.env.worker_thread import run_coroutine
 from agentgym.errors import UsageError, raising_first_cause
 from agentgym.evals.config import OPPONENT, EvalConfig, keep_config, read_config
-from agentgym.evals.cross_play import Pairing, Rating, pairings, ratings
+from agentgym.evals.cross_play import RESULT_NAME, Pairing, Rating, pairings, ratings
 from agentgym.evals.episodes import read_rows, write_json
 from agentgym.evals.runner import is_complete
 from agentgym.registry import id_of, make, with_id
@@ -28,7 +28,6 @@ from agentgym.settings import Settings
 from agentgym.trainers.models.versions import versions_of
 
 ALL_VERSIONS = "@all"
-RESULT_NAME = "cross_play.json"
 LIMITS = ("num_envs",)
 """Options that may change between the start and a resume."""
 _FIXED = ("policy", "roles", "opponent", "max_minutes", "max_tokens", "max_cost", "prices")

@@ -102,6 +102,5 @@ def _print(out: Output, result: CrossPlay) -> None:
     out.console.print(met)
     told = "intervals are over tasks; a policy meets each other one from both seats of each task"
     out.console.print(told, markup=False, soft_wrap=True)
-    first = shell_word(result.run_dir / "pairs" / "1-2")
-    told = f"results: {result.run_dir}; games of a pair: agentgym view {first}"
+    told = f"results: {result.run_dir}; their games: agentgym view {shell_word(result.run_dir)}"
     out.console.print(told, markup=False, soft_wrap=True)

@@ -16,7 +16,9 @@ from agentgym.visible_text import visible
 
 
 def view(  # noqa: PLR0913  (a command's options)
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a training run, an evaluation or suites.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="The folder of a training run, an evaluation, suites or cross-play.")
+    ],
     *,
     episodes: Annotated[
         int,

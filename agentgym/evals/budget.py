@@ -40,13 +40,19 @@ class Budget:
     """Called with the name of a limit that is reached, so that it does not stop the resumed evaluation again."""
     _spent_tokens: int = 0
     _spent_cost: float = 0.0
+    _uncounted: str = ""
     _num_episodes: int = 0
     _begun_s: float = field(default_factory=time.monotonic)
 
-    def count(self, cost: float | None, num_tokens: int) -> None:
-        """Add a line of the ledger. A cost that is not known counts as nothing here."""
+    def count(self, cost: float | None, num_tokens: int, uncounted: str = "") -> None:
+        """Add a line of the ledger. A cost that is not known counts as nothing here.
+
+        Args:
+            uncounted: a model with a price whose server reports no token counts; a limit of money stops at it.
+        """
         self._spent_cost += cost or 0.0
         self._spent_tokens += num_tokens
+        self._uncounted = self._uncounted or uncounted
 
     def at(self, price: Price | None) -> Callable[[Trajectory], None]:
         """Return :meth:`end_episode` with the price of a policy."""
@@ -59,12 +65,8 @@ class Budget:
             RunStoppedError: the budget is spent, or the cost is limited and that of the episode is unknown.
         """
         self._num_episodes += 1
-        if self.cost and price is not None and trajectory.turns and price.cost(count_tokens(trajectory)) is None:
-            self.lift("max_cost")
-            go_on = f" to go on: {self.go_on}" if self.go_on else ""
-            raise RunStoppedError(
-                f"--max-cost cannot be enforced: the endpoint reports no token counts; leave it out{go_on}"
-            )
+        if price is not None and trajectory.turns and price.cost(count_tokens(trajectory)) is None:
+            self._uncounted = self._uncounted or "the endpoint"
         self.check()
 
     def end_attempt(self, trajectory: Trajectory) -> None:
@@ -77,11 +79,17 @@ class Budget:
             self.check()
 
     def check(self) -> None:
-        """Stop if the budget is spent.
+        """Stop if the budget is spent, or if its money cannot be counted.
 
         Raises:
             RunStoppedError: it is.
         """
+        if self.cost and self._uncounted:
+            self.lift("max_cost")
+            go_on = f" to go on: {self.go_on}" if self.go_on else ""
+            raise RunStoppedError(
+                f"--max-cost cannot be enforced: {self._uncounted} reports no token counts; leave it out{go_on}"
+            )
         if self.minutes and time.monotonic() - self._begun_s >= 60 * self.minutes:
             raise self._spent("max_minutes", f"{self.minutes:g} minutes")
         if self.tokens and self._spent_tokens >= self.tokens:

@@ -16,6 +16,8 @@ Rows: TypeAlias = Sequence[Mapping[str, Any]]
 """Rows of ``episodes.jsonl``."""
 Matches: TypeAlias = Mapping[tuple[int, int], Rows]
 """Episodes of a policy, given by its number, against another."""
+RESULT_NAME = "cross_play.json"
+"""File of the ratings in a cross-play's folder."""
 MEAN_ELO = 1000.0
 _POINTS_PER_TENFOLD = 400.0
 _NUM_RESAMPLES = 1000

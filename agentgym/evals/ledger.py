@@ -23,11 +23,12 @@ from agentgym.spending import heard_by
 from agentgym.types import Trajectory, Usage
 
 LEDGER_NAME = "spent.jsonl"
-Count = Callable[[float | None, int], None]
-"""A function of the cost of a line (None if it is not known) and of its sampled tokens."""
+Count = Callable[[float | None, int, str], None]
+"""A function of the cost of a line (None if it is not known), of its sampled tokens, and of the model whose price says
+nothing because its server reports no token counts, empty for others."""
 
 
-def _count_nothing(cost: float | None, num_tokens: int) -> None:
+def _count_nothing(cost: float | None, num_tokens: int, uncounted: str) -> None:
     pass
 
 
@@ -93,12 +94,17 @@ class Ledger:
     def count_again(self) -> None:
         """Count the lines of earlier commands, whose limit of money or tokens still holds."""
         for row in read_json_lines(self.folder / LEDGER_NAME):
-            self.count(self._cost(row), row.get("num_tokens", 0))
+            self._count(row)
 
     def _add(self, row: dict[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         append_json_line(self.folder / LEDGER_NAME, row)
-        self.count(self._cost(row), row.get("num_tokens", 0))
+        self._count(row)
+
+    def _count(self, row: dict[str, Any]) -> None:
+        cost, model = self._cost(row), str(row["model"])
+        is_priced = self._price_of[model] is not None
+        self.count(cost, row.get("num_tokens", 0), model if cost is None and is_priced else "")
 
     def _cost(self, row: dict[str, Any]) -> float | None:
         model = str(row["model"])

@@ -39,6 +39,8 @@ def read_recorded(run_dir: Path, label: str | None = None) -> Recorded:
         raise UsageError(f"{run_dir} has no evaluation to export")
     if run.kind == "suites":
         return _of_suites(run, label)
+    if run.kind == "cross-play" and label is None:
+        raise UsageError(f"{run.path} has several pairs; name one by --evaluation: {', '.join(run.evals)}")
     chosen = list(run.evals)[-1] if label is None else label
     require_known("evaluation", chosen, run.evals)
     return Recorded(run, chosen, run.evals[chosen], _trajectories(run.evals[chosen]))

@@ -45,9 +45,9 @@ class Played:
 
 
 def played_in(run: RunFolder) -> list[Played]:
-    """Return the finished evaluations of a run: of suites one for each policy; none of a training run."""
+    """Return the finished evaluations of a run: of suites one for each policy; none of a training run or cross-play."""
     found = []
-    for label, summary in run.summaries.items() if run.kind != "training run" else ():
+    for label, summary in run.summaries.items() if run.kind in ("evaluation", "suites") else ():
         folder = Path(run.path, label) if (run.path / label / "summary.json").is_file() else run.path
         rows = _in_order(_rows(folder))
         found.append(Played(label, summary.suite_or_env, summary.policy, summary, rows, folder))

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from agentgym.canonical import readable_json, shell_word
 from agentgym.errors import UsageError
 from agentgym.evals.attempts import inner_policy
+from agentgym.evals.cross_play import RESULT_NAME
 from agentgym.evals.prices import cost_text
 from agentgym.evals.repeats import repeat_texts
 from agentgym.evals.runner import EvalSummary
@@ -36,7 +37,7 @@ from agentgym.report.run_folder import RunFolder, open_run_folder
 from agentgym.report.token_text import load_token_text
 from agentgym.report.traces import MEGABYTES, sample_traces
 from agentgym.report.verdict import verdict_of
-from agentgym.rollout.record import replace_text
+from agentgym.rollout.record import read_json_object, replace_text
 from agentgym.rollout.run_kind import saved_envs
 from agentgym.trainers.models.sources import named_models
 
@@ -119,6 +120,7 @@ def render_report(
         overview=_overview(run),
         repeats=_repeats(run),
         models=models_of(run),
+        ratings=_ratings(run),
         types=_types(run),
         comparison=None if other is None else compared(run, other),
         success=success_curve(rl, evals, rows if other is not None else None),
@@ -192,6 +194,8 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
             "suites": ", ".join(str(suite["name"]) for suite in suites.get("suites", ())),
             "policies": ", ".join(map(str, suites.get("policies", ()))),
         }
+    if isinstance(plan := run.config.get("cross_play"), dict):
+        rows |= {"environment": plan.get("env"), "policies": ", ".join(map(str, plan.get("policies", ())))}
     if run.kind == "evaluation" and "" in run.summaries:
         summary = run.summaries[""]
         rows |= {
@@ -249,7 +253,7 @@ def _overview(run: RunFolder) -> dict[str, object] | None:
         "headlines": [
             {"name": name, "rows": [_headline(label, summary) for label, summary in summaries.items()]}
             for name, summaries in by_env.items()
-            if run.kind != "suites"  # suites may be many, with different tasks
+            if run.kind not in ("suites", "cross-play")  # there may be many
         ],
         "intervals": rows,
     }
@@ -276,10 +280,25 @@ def _repeats(run: RunFolder) -> list[dict[str, object]]:
     ]
 
 
+def _ratings(run: RunFolder) -> list[dict[str, str]]:
+    """Return the ratings of a cross-play's policies, the best first; none for another run or an unfinished one."""
+    found = read_json_object(run.path / RESULT_NAME) if run.kind == "cross-play" else {}
+    return [
+        {
+            "policy": str(one["policy"]),
+            "Elo": f"{one['elo']:.0f}",
+            "95 % interval": f"{one['low']:.0f} to {one['high']:.0f}",
+            "points a game": f"{one['points']:.3f}",
+            "games": str(one["num_games"]),
+        }
+        for one in found.get("ratings", [])
+    ]
+
+
 def _types(run: RunFolder) -> dict[str, object] | None:
     """Return the success by task type in each evaluation; None if all tasks have one type."""
     shown = {label or "success": summary.by_type for label, summary in run.summaries.items() if summary.by_type}
-    if not shown or run.kind == "suites":
+    if not shown or run.kind in ("suites", "cross-play"):
         return None
     names = sorted({name for by_type in shown.values() for name in by_type})
     return {

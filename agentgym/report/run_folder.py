@@ -1,7 +1,8 @@
-"""Reader of run folders for the report: a training run, an evaluation, or suites."""
+"""Reader of run folders for the report: a training run, an evaluation, suites, or cross-play."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from agentgym.rollout import journal
 from agentgym.rollout.record import read_json_lines, read_json_object, recorded_steps
 from agentgym.rollout.run_kind import runs_in
 
+Kind = Literal["training run", "evaluation", "suites", "cross-play"]
 _COUNTS_IF_ANY = "voids/"
 """Beginning of metrics that a row has only where they are above 0."""
 
@@ -37,7 +39,7 @@ class RunFolder:
     summaries: dict[str, EvalSummary] = field(default_factory=dict)
     """Results of the evaluations that finished."""
 
-    kind: Literal["training run", "evaluation", "suites"] = "training run"
+    kind: Kind = "training run"
     stopped: str = ""
     """Error that ended the run, with its time; empty if there was none or the run has been resumed."""
 
@@ -71,7 +73,7 @@ def open_run_folder(path: Path) -> RunFolder:
     """
     if not path.is_dir():
         raise UsageError(f"no folder {str(path)!r}; name the folder of a training run or an evaluation")
-    kind: Literal["training run", "evaluation", "suites"] = "training run"
+    kind: Kind = "training run"
     if _is_evaluation(path):
         kind, evals, summarised = "evaluation", {"": path}, {"": path}
     elif (path / "metrics.jsonl").is_file() or (path / "rollouts").is_dir():
@@ -83,10 +85,13 @@ def open_run_folder(path: Path) -> RunFolder:
         kind, summarised = "suites", {_label(path, folder): folder for folder in played}
         folders = [each for folder in played for each in (folder, *sorted(folder.glob("*")))]
         evals = {_label(path, folder): folder for folder in folders if _is_evaluation(folder)}
+    elif pairs := pairs_in(path):
+        kind = "cross-play"
+        evals = summarised = {label: folder for label, folder in pairs.items() if _is_evaluation(folder)}
     else:
         raise CorruptDataError(
             f"{path} is not a run: it has neither metrics.jsonl (a training run) nor {ROWS_NAME} (an evaluation) nor "
-            f"folders with {SUITE_FILE} (suites){runs_in(path)}"
+            f"folders with {SUITE_FILE} (suites) nor pairs of policies (cross-play){runs_in(path)}"
         )
     config = read_json_object(path / "config.json")
     summaries = {
@@ -104,6 +109,16 @@ def open_run_folder(path: Path) -> RunFolder:
         summaries=summaries,
         stopped=_stopped(path),
     )
+
+
+def pairs_in(path: Path) -> dict[str, Path]:
+    """Return the folders of a cross-play's pairs by ``POLICY against OPPONENT``; empty for another folder."""
+    plan = read_json_object(path / "config.json").get("cross_play")
+    policies = plan.get("policies", []) if isinstance(plan, dict) else []
+    return {
+        f"{policy} against {opponent}": path / "pairs" / f"{one}-{other}"
+        for (one, policy), (other, opponent) in itertools.permutations(enumerate(policies, 1), 2)
+    }
 
 
 def _as_given(

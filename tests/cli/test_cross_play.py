@@ -53,6 +53,22 @@ def test_a_stopped_one_goes_on_where_it_was(run: Command) -> None:
     assert read_rows(Path("x/pairs/1-2")) == kept
 
 
+def test_a_page_shows_ratings_and_the_games_of_each_pair(run: Command) -> None:
+    """Also of a cross-play that was stopped, which has no ratings yet."""
+    run("cross-play", GAME, *THREE, "--episodes", "2", "--run-dir", "x")
+    path = Path(run("view", "x", "--episodes", "1", "--json").json["report"])
+    page = path.read_text()
+    for told in ("cross-play", "Elo", "random against oracle", "games", "oracle against idle"):
+        assert told in page
+    Path("x/cross_play.json").unlink()
+    shutil.rmtree("x/pairs/3-2")
+    run("view", "x")
+    page = path.read_text()
+    assert "Elo" not in page and "idle against random" not in page and "random against oracle" in page
+    said = run("export", "x", "--out", "y.jsonl").assert_one_line_error(2)
+    assert "has several pairs; name one by --evaluation: oracle against random" in said
+
+
 def test_text_at_a_narrow_terminal(run: Command) -> None:
     done = run("cross-play", GAME, "--policy", "oracle", "--policy", "random", "--episodes", "2", "--run-dir", "x")
     assert "Elo" in done.out and "results: x" in done.out and "oracle" in done.out

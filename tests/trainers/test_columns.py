@@ -127,10 +127,10 @@ def test_drift_compares_the_trainer_with_the_trainer(small_model: Any) -> None:
 def test_tasks_met_longest_ago_are_forgotten(small_model: Any) -> None:
     meter = DriftMeter(max_tasks=2)
     for name in ("a", "b", "a", "c"):
-        meter.remember(small_model, [spoken(small_model, name)], temperature=1.0, tokens_per_microbatch=100)
+        meter.remember({"": small_model}, [spoken(small_model, name)], temperature=1.0, tokens_per_microbatch=100)
     assert [key.partition(":")[0] for key in meter.state_dict()] == ["a", "c"]
     lost = group(trajectory([turn([1], [2])], status=Status.ENV_ERROR))
-    meter.remember(small_model, [lost], temperature=1.0, tokens_per_microbatch=100)
+    meter.remember({"": small_model}, [lost], temperature=1.0, tokens_per_microbatch=100)
     assert len(meter.state_dict()) == 2
 
 

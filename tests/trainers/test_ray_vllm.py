@@ -120,7 +120,7 @@ def test_a_server_on_the_network_of_a_cluster_needs_the_token_of_its_run(monkeyp
 
     assert asyncio.run(statuses()) == [401, 200]
     tokens = {"env_token": "secret", "engine_token": "secret"}
-    place = ClusterPlace(address="", auth_mode="", names="", env_url=url, engine_urls=(url,), **tokens)
+    place = ClusterPlace(address="", auth_mode="", names="", env_url=url, engine_urls={"policy": (url,)}, **tokens)
     assert "secret" not in repr(place)
 
 

@@ -145,6 +145,20 @@ def test_a_limit_of_money_needs_the_price_of_each_endpoint(tmp_path: Path) -> No
         server.close()
 
 
+def test_a_limit_of_money_stops_at_a_role_without_token_counts(tmp_path: Path) -> None:
+    """As at an evaluated endpoint; else the role would spend beyond the limit."""
+    server = FakeOpenAI(lambda body: completion(None, ("hand", '{"number": 1}')) | {"usage": None})
+    other = f"openai:{server.url}?model=only"
+    try:
+        with pytest.raises(RunStoppedError, match=r"cannot be enforced: openai:.*model=only reports no token counts"):
+            evaluate(
+                ENV, "oracle", roles={"clerk": other}, max_cost=1.0, prices="1,2", episodes=4, run_dir=tmp_path / "run"
+            )
+        assert evaluate(ENV, "oracle", roles={"clerk": other}, prices="1,2", episodes=2, run_dir=tmp_path / "free")
+    finally:
+        server.close()
+
+
 # ------------------------------------------------------------------------------------------------ demonstrations
 
 

@@ -105,7 +105,7 @@ class ClusterPlace:
     """Addresses of the environment servers, separated by commas; empty if there are none."""
     env_token: str = field(default="", repr=False)
     """Token of these servers."""
-    engine_urls: tuple[str, ...]
-    """Addresses of the vLLM servers from which ranks sample; empty if Ray started none for them."""
+    engine_urls: Mapping[str, tuple[str, ...]]
+    """Addresses of the vLLM servers from which ranks sample, by role; empty if Ray started none for them."""
     engine_token: str = field(default="", repr=False)
     """Token of these servers."""

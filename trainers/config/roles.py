@@ -14,15 +14,17 @@ from agentgym.evals.policies import is_scripted
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.roles import part_name
 from agentgym.settings import Count, Natural, Settings, check_ranges, checked
+from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.openai.endpoint import parse_endpoint
-from agentgym.trainers.engines.vllm.address import SERVED, parse_served
+from agentgym.trainers.engines.vllm.address import ON_RAY, SERVED, Served, parse_served
+from agentgym.trainers.models.config import ModelConfig
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
 
 POLICY = "policy"
 """The role of all parts that no other role plays. Only ``train_every`` and ``train_at`` can be set for it."""
-OWN_PARTS = ("model", "optimizer", "loss", "engine", "sampling")
+OWN_PARTS = ("model", "optimizer", "loss", "sampling", "engine")
 """Parts of the configuration that a trained role may change."""
 
 
@@ -122,6 +124,11 @@ class RoleConfig(Settings):
         return self.trained or not (is_scripted(self.policy) or self.policy.startswith((ENDPOINT, SERVED)))
 
     @property
+    def served(self) -> Served | None:
+        """The vLLM servers of a frozen model; None for another policy."""
+        return parse_served(self.policy.removeprefix(SERVED)) if self.policy.startswith(SERVED) else None
+
+    @property
     def past(self) -> Past | None:
         """The earlier version of the policy that plays; None for another model."""
         return Past.read(self.policy)
@@ -164,20 +171,45 @@ def check_servers(config: TrainConfig) -> None:
     """
     taken = set(config.engine.urls)
     for name, role in config.roles.items():
-        if role.trained and config.for_role(name).engine.traits.is_served:
-            if config.cluster.plays:
-                raise ConfigError(
-                    f"roles.{name}.engine: actors of a cluster serve the policy alone by vLLM; set "
-                    f"roles.{name}.engine.kind=torch, or cluster.plays=false"
-                )
-            key, urls = "engine.urls", config.for_role(name).engine.urls
-        elif role.policy.startswith(SERVED):
-            key, urls = "policy", parse_served(role.policy.removeprefix(SERVED)).urls
+        if role.trained and (own := config.for_role(name)).engine.traits.is_served:
+            if config.cluster.plays or own.starts_servers:  # Ray starts them
+                continue
+            key, urls = "engine.urls", own.engine.urls
+        elif (served := role.served) is not None:
+            if not served.urls:
+                _check_started(f"roles.{name}", role, config)
+                continue
+            key, urls = "policy", served.urls
         else:
             continue
         if not urls or taken.intersection(urls):
             raise ConfigError(f"roles.{name}.{key}: a role needs servers of its own, which no other model is on")
         taken.update(urls)
+
+
+def _check_started(where: str, role: RoleConfig, config: TrainConfig) -> None:
+    if not config.cluster.address or config.cluster.plays:
+        raise ConfigError(
+            f"{where}.policy={role.policy}: Ray starts these servers where the trainer's ranks play: set "
+            "cluster.address, as in auto, and cluster.num_env_workers=0"
+        )
+    if not role.model.get("max_context_tokens"):
+        raise ConfigError(
+            f"{where}.policy={role.policy}: its servers start with a longest context: set "
+            f"{where}.model.max_context_tokens"
+        )
+
+
+def served_by_ray(config: TrainConfig) -> dict[str, TrainConfig]:
+    """Return the configurations of the models whose vLLM servers Ray starts, by role, :data:`POLICY` among them."""
+    found = {POLICY: config} if config.starts_servers else {}
+    for name, role in config.roles.items():
+        if role.trained and (own := config.for_role(name)).starts_servers:
+            found[name] = own
+        elif (served := role.served) is not None and not served.urls:
+            model = ModelConfig(path=served.model, max_context_tokens=role.model["max_context_tokens"])
+            found[name] = replace(config, roles={}, model=model, engine=EngineConfig(kind="vllm"))
+    return found
 
 
 def _check_critics(config: TrainConfig) -> None:
@@ -189,6 +221,11 @@ def _check_critics(config: TrainConfig) -> None:
             "tokens (agentgym list --credit)"
         )
     for name, role in trained.items():
+        if "progress" in config.credit.columns() and role.model.get("path"):
+            raise ConfigError(
+                f"roles.{name}.model.path={role.model['path']}: the estimator of progress is of the policy's model and "
+                "would read another model's tokens; choose credit without it (agentgym list --credit)"
+            )
         if values and role.model.get("path") and not config.critic.by_role:
             raise ConfigError(
                 f"roles.{name}.model.path={role.model['path']}: the policy's critic would read another model's tokens; "
@@ -229,7 +266,7 @@ def _check_role(where: str, role: RoleConfig, config: TrainConfig) -> None:
     if role.policy.startswith(SERVED) and config.cluster.plays:
         raise ConfigError(
             f"{where}.policy={role.policy}: these servers take their weights from the trainer's process, and env "
-            "workers play; give the folder itself, or set cluster.plays=false"
+            "workers play; give the folder itself, or set cluster.num_env_workers=0"
         )
 
 
@@ -286,12 +323,41 @@ def for_role(config: TrainConfig, name: str) -> TrainConfig:
         ConfigError: a value is wrong, or does not fit the others; the message names the role.
     """
     role = config.roles[name]
-    own = {part: _changed(config, part, getattr(role, part), f"roles.{name}.{part}") for part in OWN_PARTS}
+    changed = {part: _changed(config, part, getattr(role, part), f"roles.{name}.{part}") for part in OWN_PARTS[:-1]}
+    own = {**changed, "engine": _engine_of(config, name, role)}
     try:
         critic = replace(config.critic, by_role=False)  # the run has the critics of all roles
         return replace(config, roles={}, critic=critic, **own)
     except ConfigError as error:
         raise ConfigError(f"roles.{name}: {error}") from error
+
+
+def _engine_of(config: TrainConfig, name: str, role: RoleConfig) -> EngineConfig:
+    """Return the settings of a trained role's engine: the run's with its changes, or those of another kind alone."""
+    where, run = f"roles.{name}.engine", config.engine
+    if role.engine.get("kind", run.kind) != run.kind:
+        return checked(EngineConfig, dict(role.engine), where)
+    own: EngineConfig = _changed(config, "engine", role.engine, where)
+    is_inherited = bool(own.weight_dir) and "weight_dir" not in role.engine
+    return replace(own, weight_dir=f"{own.weight_dir}/{name}") if is_inherited else own
+
+
+def with_servers(config: TrainConfig, urls: Mapping[str, tuple[str, ...]]) -> TrainConfig:
+    """Return a configuration with the addresses of servers that Ray has started.
+
+    Args:
+        urls: addresses by the role whose model they serve, :data:`POLICY` among them.
+    """
+    engine = replace(config.engine, urls=urls.get(POLICY, config.engine.urls))
+    roles = dict(config.roles)
+    for name in roles.keys() & urls:
+        role = roles[name]
+        if role.trained:
+            roles[name] = replace(role, engine={**role.engine, "urls": list(urls[name])})
+        else:
+            policy = role.policy.replace(f"{SERVED}{ON_RAY}?", f"{SERVED}{','.join(urls[name])}?")
+            roles[name] = replace(role, policy=policy)
+    return replace(config, engine=engine, roles=roles)
 
 
 def _changed(config: TrainConfig, part: str, changes: Mapping[str, Any], where: str) -> Any:

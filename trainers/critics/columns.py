@@ -28,7 +28,7 @@ from agentgym.trainers.data.row import Row
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import ranks_of
 from agentgym.trainers.scoring.answers import check_scoring, score_answers
-from agentgym.trainers.scoring.tokens import sampled_row, score, segments_of
+from agentgym.trainers.scoring.tokens import sampled_row, score_by_role, segments_of
 from agentgym.trainers.types import CausalLM, StateDict
 from agentgym.types import TrajectoryGroup
 
@@ -45,13 +45,14 @@ class ColumnMaker:
     """The computation of a run's columns, and its state from step to step. All ranks call its methods alike.
 
     Args:
-        roles: the models of trained roles, for their critics (``critic.by_role``).
+        roles: the models of trained roles, which read the tokens that they sampled.
     """
 
     def __init__(
         self, config: TrainConfig, model: CausalLM, renderer: ChatRenderer, roles: Mapping[str, CausalLM] | None = None
     ) -> None:
         self._config, self._model, self._renderer, self._roles = config, model, renderer, roles or {}
+        self._models = {"": model, **self._roles}
         self._names = needed_columns(config.credit)
         if "answer_logprobs" in self._names:
             check_scoring(model, config.columns.scoring)
@@ -120,9 +121,9 @@ class ColumnMaker:
 
     def _entropies(self, groups: Sequence[TrajectoryGroup], temperature: float) -> dict[str, Floats]:
         segments = segments_of(groups)
-        scores = score(
-            self._model,
-            [sampled_row(segment) for segment in segments],
+        scores = score_by_role(
+            self._models,
+            [(segment.role, sampled_row(segment)) for segment in segments],
             temperature=temperature,
             tokens_per_microbatch=self._config.columns.tokens_per_microbatch,
         )
@@ -144,8 +145,8 @@ class ColumnMaker:
 
     def _measured_drift(self, groups: Sequence[TrajectoryGroup], temperature: float) -> dict[str, float]:
         size = self._config.columns.tokens_per_microbatch
-        drift = self._drift.measure(self._model, groups, temperature=temperature, tokens_per_microbatch=size)
-        self._drift.remember(self._model, groups, temperature=temperature, tokens_per_microbatch=size)
+        drift = self._drift.measure(self._models, groups, temperature=temperature, tokens_per_microbatch=size)
+        self._drift.remember(self._models, groups, temperature=temperature, tokens_per_microbatch=size)
         return drift
 
 
@@ -206,7 +207,8 @@ class DriftMeter:
     Both log-probabilities come from the trainer's model, as in the released code. Those of the inference engine differ
     from them even with equal weights, which would count as drift.
 
-    The response is the first valid member of the task's last group, with all its context windows. With more than
+    The response is the first valid member of the task's last group, with all its context windows. Each window is read
+    by the model of the role that sampled it. With more than
     ``max_tasks`` tasks, the least recent ones are dropped, and their drift is 0 the next time.
 
     Each rank stores the responses that it played; of the others it knows that they exist.
@@ -216,38 +218,55 @@ class DriftMeter:
 
     def __init__(self, max_tasks: int, ranks: Ranks = Ranks()) -> None:  # noqa: B008  (frozen)
         self._max_tasks, self._ranks = max_tasks, ranks
-        self._last: dict[str, tuple[Row, ...] | None] = {}
-        """The last response to each task with its ``logprob`` at that time, None if another rank has it."""
+        self._last: dict[str, tuple[tuple[str, Row], ...] | None] = {}
+        """The last response to each task, its windows with their roles and their ``logprob`` at that time; None if
+        another rank has it."""
 
     def measure(
-        self, model: CausalLM, groups: Sequence[TrajectoryGroup], *, temperature: float, tokens_per_microbatch: int
+        self,
+        models: Mapping[str, CausalLM],
+        groups: Sequence[TrajectoryGroup],
+        *,
+        temperature: float,
+        tokens_per_microbatch: int,
     ) -> dict[str, float]:
         """Return the drift under the current weights for each task of the groups that has a stored response, by key."""
         known = [key for key in dict.fromkeys(task_keys(groups)) if key in self._last]
         here = {key: then for key in known if (then := self._last[key]) is not None}
-        rows = [row for then in here.values() for row in then]
-        scores = iter(score(model, rows, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch))
-        own = {key: _mean_change([(each, next(scores).logprobs) for each in then]) for key, then in here.items()}
+        rows = [window for then in here.values() for window in then]
+        made = score_by_role(models, rows, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch)
+        scores = iter(made)
+        own = {key: _mean_change([(each, next(scores).logprobs) for _, each in then]) for key, then in here.items()}
         every = {key: change for of_rank in self._ranks.gathered(own) for key, change in of_rank.items()}
         return {key: every[key] for key in known}
 
     def remember(
-        self, model: CausalLM, groups: Sequence[TrajectoryGroup], *, temperature: float, tokens_per_microbatch: int
+        self,
+        models: Mapping[str, CausalLM],
+        groups: Sequence[TrajectoryGroup],
+        *,
+        temperature: float,
+        tokens_per_microbatch: int,
     ) -> None:
         """Store the groups' responses, with their log-probabilities under the current weights."""
-        spoken: dict[str, list[Row] | None] = {}
+        spoken: dict[str, list[tuple[str, Row]] | None] = {}
         for key, group in zip(task_keys(groups), groups, strict=True):
             first = next((member for member in group.valid if member.turns), None)
             if first is not None:
                 spoken.pop(key, None)
                 is_here = not isinstance(group, GroupMetadata)
-                spoken[key] = [sampled_row(segment) for segment in first.segments] if is_here else None
+                windows = [(segment.role, sampled_row(segment)) for segment in first.segments]
+                spoken[key] = windows if is_here else None
         rows = [row for own in spoken.values() for row in own or ()]
-        scores = iter(score(model, rows, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch))
+        made = score_by_role(models, rows, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch)
+        scores = iter(made)
         for key, own in spoken.items():
             self._last.pop(key, None)
-            known = None if own is None else [replace(row, columns={"logprob": next(scores).logprobs}) for row in own]
-            self._last[key] = None if known is None else tuple(known)
+            self._last[key] = (
+                None
+                if own is None
+                else tuple((role, replace(row, columns={"logprob": next(scores).logprobs})) for role, row in own)
+            )
         for key in list(self._last)[: max(0, len(self._last) - self._max_tasks)]:
             del self._last[key]
 
@@ -261,8 +280,9 @@ class DriftMeter:
                     "token_ids": row.token_ids,
                     "at": tuple(row.positions.tolist()),
                     "logprobs": tuple(row.columns["logprob"].tolist()),
+                    **({"role": role} if role else {}),
                 }
-                for row in every[key]
+                for role, row in every[key]
             ]
             for key in self._last
         }
@@ -271,10 +291,13 @@ class DriftMeter:
         """Continue from what :meth:`state_dict` returned."""
         self._last = {
             key: tuple(
-                Row(
-                    token_ids=tuple(row["token_ids"]),
-                    positions=np.array(row["at"], np.int64),
-                    columns={"logprob": np.array(row["logprobs"], np.float64)},
+                (
+                    row.get("role", ""),
+                    Row(
+                        token_ids=tuple(row["token_ids"]),
+                        positions=np.array(row["at"], np.int64),
+                        columns={"logprob": np.array(row["logprobs"], np.float64)},
+                    ),
                 )
                 for row in rows
             )

@@ -181,7 +181,7 @@ def _update(
         config.loss,
         temperature=config.sampling.temperature,
         max_grad_norm=config.optimizer.max_grad_norm,
-        reference=(run.teacher if name == POLICY else None) or learner.reference,
+        reference=run.roles.teacher_of(name) or learner.reference,
         history=learner.entropy_history,
         seed=derive_seed(config.seed, "updates", step),
         add_gradient=add_all(added),

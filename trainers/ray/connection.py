@@ -18,7 +18,7 @@ from agentgym.errors import ConfigError
 from agentgym.plugins import COPIES_VARIABLE
 from agentgym.server_tokens import TOKEN_VARIABLE
 from agentgym.trainers.config.cluster import AUTH_MODE, ClusterConfig
-from agentgym.trainers.config.roles import POLICY
+from agentgym.trainers.config.roles import POLICY, served_by_ray
 from agentgym.trainers.config.train import TrainConfig
 
 _REACH_TIMEOUT_S = 5.0
@@ -163,10 +163,10 @@ def _shortage(config: TrainConfig) -> list[str]:
 
 
 def _num_engines(config: TrainConfig) -> int:
-    if not (config.cluster.plays or config.starts_servers):
-        return 0
+    if not config.cluster.plays:
+        return config.cluster.num_engines * len(served_by_ray(config))
     of_roles = [role for name, role in config.roles.items() if name != POLICY and role.has_model]
-    return config.cluster.num_engines * (1 + (len(of_roles) if config.cluster.plays else 0))
+    return config.cluster.num_engines * (1 + len(of_roles))
 
 
 def _needs(config: TrainConfig) -> dict[str, float]:

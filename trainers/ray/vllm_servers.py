@@ -23,7 +23,6 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from agentgym.errors import ConfigError, InfrastructureError
 from agentgym.ports import free_port
 from agentgym.processes.remains import Remains
-from agentgym.server_tokens import TOKEN_VARIABLE, made_token
 from agentgym.trainers.config.cluster import SERVERS_NAME, ClusterConfig
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
@@ -89,19 +88,21 @@ class VllmServerActor:
 
 
 class VllmServers:
-    """The servers of a run. Each stays on the machine where it was placed, since ranks know it by its address.
+    """The servers of a trained model. Each stays on the machine where it was placed: ranks know it by its address.
 
     Args:
-        config: the run's configuration.
+        config: the configuration by which the model is sampled from.
         actor: returns the class of an actor with this number.
+        token: token that requests to the servers need.
+        role: the role that the model plays; empty for the policy.
 
     Raises:
         ConfigError: the cluster has no room for them, or an actor does not start.
     """
 
-    def __init__(self, config: TrainConfig, actor: Callable[[int], ActorClass]) -> None:
-        self._config = config
-        self._group = _reserved(config.cluster)
+    def __init__(self, config: TrainConfig, actor: Callable[[int], ActorClass], token: str, role: str = "") -> None:
+        self._config, self._token, self._of_role = config, token, f" of {role}" if role else ""
+        self._group = _reserved(config.cluster, role)
         try:
             handles = [
                 actor(index)
@@ -114,10 +115,8 @@ class VllmServers:
         except BaseException:
             self.remove()
             raise
-        self.token = os.environ.get(TOKEN_VARIABLE) or made_token()
-        """Token that requests to the servers need."""
         self._options: Sequence[ServeOptions] = ()
-        self._fleet = Fleet("vLLM server", handles, config.cluster, self._admit)
+        self._fleet = Fleet(f"vLLM server{self._of_role}", handles, config.cluster, self._admit)
 
     @property
     def stats(self) -> FleetStats:
@@ -130,10 +129,10 @@ class VllmServers:
         Args:
             source: folder or hub name of the model, which all machines must be able to read.
         """
-        self._options = [serve_options(source, url, self._config, self.token) for url in self.urls]
+        self._options = [serve_options(source, url, self._config, self._token) for url in self.urls]
         self._fleet.say = say
         self._fleet.start()
-        say(f"vLLM servers that Ray starts: {', '.join(self.urls)}")
+        say(f"vLLM servers{self._of_role} that Ray starts: {', '.join(self.urls)}")
 
     async def close(self) -> None:
         """End the servers."""
@@ -181,9 +180,9 @@ def last_error(log: str) -> str:
     return next((line for line in reversed(lines) if "Error" in line), lines[-1])
 
 
-def _reserved(config: ClusterConfig) -> PlacementGroup:
+def _reserved(config: ClusterConfig, role: str) -> PlacementGroup:
     """Reserve the places of the servers. Those of a first rank that died are given back first: Ray keeps them."""
-    name = os.environ.get(SERVERS_NAME) or uuid.uuid4().hex
+    name = (os.environ.get(SERVERS_NAME) or uuid.uuid4().hex) + (f"-{role}" if role else "")
     with suppress(ValueError):  # there are none
         remove_placement_group(get_placement_group(name))
     bundle = {"CPU": config.cpus_per_engine, "GPU": config.gpus_per_engine, **config.engine_resources}

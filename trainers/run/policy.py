@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,7 +76,7 @@ class RunPolicy:
                 run_dir=self._run_dir,
                 ranks=self._ranks,
                 roles=self._roles,
-                start_servers=cluster.start_engines if cluster is not None else lambda source: False,
+                start_servers=partial(cluster.start_engines, role=self._role) if cluster else lambda source: False,
             ),
         )
 

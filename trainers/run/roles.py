@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import torch
 
@@ -22,16 +23,19 @@ from agentgym.trainers.config.roles import POLICY, RoleConfig, check_servers
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import copy_weights
+from agentgym.trainers.engines.names import check_agents
+from agentgym.trainers.engines.vllm.address import SERVED
 from agentgym.trainers.models.model import copy_of_trained, load_tokenizer
 from agentgym.trainers.models.versions import PAST
 from agentgym.trainers.models.vocabulary import renderer_for
 from agentgym.trainers.placement.agents import open_policy_agents
 from agentgym.trainers.placement.build import torch_engine
+from agentgym.trainers.placement.servers import weight_dir
 from agentgym.trainers.planning.roles import check_parts
 from agentgym.trainers.run.cluster import engine_on
 from agentgym.trainers.run.env import RunEnv
 from agentgym.trainers.run.folder import ROLES
-from agentgym.trainers.run.model import load_policy
+from agentgym.trainers.run.model import load_policy, load_teacher
 from agentgym.trainers.run.past import PastPolicy, Results
 from agentgym.trainers.run.policy import RunPolicy
 from agentgym.trainers.types import CausalLM, Tokenizer
@@ -39,6 +43,17 @@ from agentgym.types import TrajectoryGroup
 
 if TYPE_CHECKING:
     from agentgym.trainers.ray.cluster import Cluster, JoinedCluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyParts:
+    """The policy's model with its tokenizer and the renderer of its prompts."""
+
+    model: CausalLM
+    tokenizer: Tokenizer
+    renderer: ChatRenderer
+    teacher: CausalLM | None
+    """The teacher of distillation that its loss names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +67,15 @@ class TrainedRole:
     renderer: ChatRenderer
     is_copy: bool
     """True if it begins with the policy's weights."""
+    teacher: CausalLM | None
+    """The teacher of distillation that its loss names."""
 
 
 class RunRoles:
     """The roles of a run, with what each needs to play and to be trained.
 
     Args:
-        model, tokenizer, renderer: those of the policy.
+        policy: the parts of the policy that roles share.
         cluster: the run's Ray cluster, whose actors play if ``cluster.plays``.
 
     Raises:
@@ -71,24 +88,26 @@ class RunRoles:
         envs: Sequence[RunEnv],
         run_dir: Path,
         ranks: Ranks,
-        model: CausalLM,
-        tokenizer: Tokenizer,
-        renderer: ChatRenderer,
+        policy: PolicyParts,
         cluster: Cluster | JoinedCluster | None,
     ) -> None:
         self._config, self._run_dir, self._ranks = config, run_dir, ranks
-        self._cluster = cluster if config.cluster.plays else None
-        self._model, self._tokenizer, self._renderer = model, tokenizer, renderer
+        self._cluster = cluster
+        self._model, self._tokenizer, self._renderer = policy.model, policy.tokenizer, policy.renderer
+        self._teacher = policy.teacher
         self._num_episodes = episodes_of_rank(config, ranks.count)
         self._configs = {name: role for name, role in config.roles.items() if name != POLICY}
         check_servers(config)  # again, since a cluster's servers are known by now
         check_parts(config, {env.config.env.id: (env.parts, env.eval_parts) for env in envs})
+        for role in self._configs.values():
+            if not role.trained and role.past is None:
+                check_agents(role.policy)
         self.trained = {name: self._trained(name) for name, role in self._configs.items() if role.trained}
         self._past = {
             name: PastPolicy(
                 past,
                 config,
-                model,
+                policy.model,
                 run_dir / PAST / name,
                 name,
                 partial(self._engine_of, name, config),
@@ -116,6 +135,10 @@ class RunRoles:
         """The models of trained roles."""
         return {name: role.policy.model for name, role in self.trained.items()}
 
+    def teacher_of(self, name: str) -> CausalLM | None:
+        """Return the teacher of distillation of a trained role, or of the policy; None if its loss has none."""
+        return self._teacher if name == POLICY else self.trained[name].teacher
+
     def trains_at(self, name: str, step: int) -> bool:
         """Return True if a role, or the policy, is updated at a step."""
         role = self._config.roles.get(name)
@@ -128,11 +151,11 @@ class RunRoles:
                 continue
             settings = _config_of(role, self._config.sampling)
             self._frozen[name], close = await open_policy_agents(
-                role.policy,
+                self._started(name, role),
                 settings,
                 self._num_episodes,
                 partial(_say_of, say, name),
-                None if self._cluster is None else partial(self._frozen_engine, name),
+                partial(self._frozen_engine, name) if self._config.cluster.plays else None,
             )
             self._closing.append(close)
         for trained in self.trained.values():
@@ -220,6 +243,16 @@ class RunRoles:
 
     # ---------------------------------------------------------------------------------------------------- private
 
+    def _started(self, name: str, role: RoleConfig) -> str:
+        """Start a frozen role's servers, if Ray does, and return its policy with the folder of their weights."""
+        served = role.served
+        if served is None:
+            return role.policy
+        if self._cluster is not None:
+            self._cluster.start_engines(served.model, name)
+        folder = served.weight_dir or weight_dir(self._config, self._run_dir) / f"{name}-{self._ranks.rank}"
+        return f"{SERVED}{','.join(served.urls)}?{urlencode({'model': served.model, 'weight_dir': str(folder)})}"
+
     def _agents(self, name: str, role: RoleConfig, config: TrainConfig, *, is_evaluation: bool) -> MakeAgent:
         if name in self._frozen:
             return self._frozen[name]
@@ -232,17 +265,19 @@ class RunRoles:
             self._made[key] = _model_agents(engine, self.renderer_of(name), sampling, config.context)
         return self._made[key]
 
-    def _engine_of(self, name: str, config: TrainConfig, model: CausalLM) -> Engine:
+    def _engine_of(self, name: str, config: TrainConfig, model: CausalLM, tokenizer: Tokenizer | None = None) -> Engine:
         """Return an engine over a model of the past or a frozen one, on the cluster if its workers play."""
-        if self._cluster is None:
+        if self._cluster is None or not config.cluster.plays:
             return torch_engine(config, model, self._num_episodes)
         all_play = all_ranks_sample(self._config, self._ranks.count)
-        return engine_on(self._cluster, self._ranks, config, model, None, name, all_ranks_sample=all_play)
+        tokenizer = tokenizer or self._tokenizer
+        return engine_on(self._cluster, self._ranks, config, model, tokenizer, name, all_ranks_sample=all_play)
 
     def _frozen_engine(self, name: str, model: CausalLM, *, max_context_tokens: int) -> Engine:
         """Return an engine on the cluster over a frozen role's model."""
         of_model = replace(self._config.model, max_context_tokens=max_context_tokens)
-        return self._engine_of(name, replace(self._config, model=of_model, roles={}), model)
+        own = replace(self._config, model=of_model, roles={})
+        return self._engine_of(name, own, model, load_tokenizer(self._configs[name].policy))
 
     def _trained(self, name: str) -> TrainedRole:
         own, role = self._config.for_role(name), self._config.roles[name]
@@ -269,8 +304,15 @@ class RunRoles:
             role=name,
         )
         policy.make_engine()
+        is_shared = tokenizer is self._tokenizer and own.loss.teacher == self._config.loss.teacher
         return TrainedRole(
-            name=name, config=own, policy=policy, tokenizer=tokenizer, renderer=renderer, is_copy=is_copy
+            name=name,
+            config=own,
+            policy=policy,
+            tokenizer=tokenizer,
+            renderer=renderer,
+            is_copy=is_copy,
+            teacher=self._teacher if is_shared else load_teacher(own, renderer, tokenizer, self._ranks),
         )
 
 

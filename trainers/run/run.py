@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from agentgym.rollout.reflection import NUM_TOKENS, Reflect, reflect_with
 from agentgym.server_tokens import remember_token
 from agentgym.trainers.config.overrides import to_dict
 from agentgym.trainers.config.rank_limits import Roles, episodes_of_rank
+from agentgym.trainers.config.roles import with_servers
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.devices import gpu_bytes
 from agentgym.trainers.distributed.ranks import Ranks
@@ -41,7 +43,7 @@ from agentgym.trainers.run.cluster import cluster_of
 from agentgym.trainers.run.env import RunEnv, named
 from agentgym.trainers.run.model import load_policy, load_teacher, policy_tokenizer
 from agentgym.trainers.run.policy import RunPolicy
-from agentgym.trainers.run.roles import RunRoles
+from agentgym.trainers.run.roles import PolicyParts, RunRoles
 
 if TYPE_CHECKING:
     from agentgym.endpoint.gateway import Gateway
@@ -77,10 +79,9 @@ class Run:
             for url in place.env_url.split(","):
                 remember_token(url, place.env_token)
         if place and place.engine_urls:
-            for url in place.engine_urls:
+            for url in chain.from_iterable(place.engine_urls.values()):
                 remember_token(url, place.engine_token)
-            config = dataclasses.replace(config, engine=dataclasses.replace(config.engine, urls=place.engine_urls))
-            self.config = config
+            self.config = config = with_servers(config, place.engine_urls)
         self.envs = tuple(RunEnv(name, own, self._make_pool, extra_kwargs) for name, own in config.by_env.items())
         if not config.is_mixture:
             self.config = config = self.envs[0].config  # with the worked example of prompts, where one is shown
@@ -120,9 +121,8 @@ class Run:
             if env.config.judge.is_on and self.policy.engine is not None
         }
         self.teachers = self.make_teachers()
-        self.roles = RunRoles(
-            config, self.envs, run_dir, ranks, self.model, self.tokenizer, self.renderer, self.cluster
-        )
+        policy = PolicyParts(model=self.model, tokenizer=self.tokenizer, renderer=self.renderer, teacher=self.teacher)
+        self.roles = RunRoles(config, self.envs, run_dir, ranks, policy, self.cluster)
 
     def make_teachers(self) -> dict[str, HintTeacher]:
         """Return the teachers of hints by environment, on a rank that plays."""
@@ -198,8 +198,12 @@ class Run:
 
     def engine_metrics(self) -> dict[str, float]:
         """Return counters since this process began: those of the engine, its servers and the env workers."""
-        engine = self.policy.engine
-        stats = {"engine": getattr(engine, "server_stats", None) or getattr(engine, "stats", None)}
+        engines = {"engine": self.policy.engine}
+        engines |= {f"role/{name}/engine": role.policy.engine for name, role in self.roles.trained.items()}
+        stats = {
+            of: getattr(engine, "server_stats", None) or getattr(engine, "stats", None)
+            for of, engine in engines.items()
+        }
         if self.cluster is not None:
             stats |= self.cluster.stats
         return {

@@ -70,8 +70,8 @@ def self_taught(
     num_without = 0
     for group in groups:
         for at, member in enumerate(() if isinstance(group, GroupMetadata) else group.valid):
-            if member.is_demonstration or not member.turns:
-                continue
+            if member.is_demonstration or not member.turns or member.segments[0].role:
+                continue  # another role's first window is not of this model
             shown = demonstration_for(group.valid, at)
             question = None if shown is None else _question(member, shown, style, options.max_chars)
             if question is None:

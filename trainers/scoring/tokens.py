@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +65,30 @@ def score(
         found |= zip(work.plan.batches[index].rows, of_batch, strict=True)
     scores = ranks.fetched(found, every.of_ranks)
     return [scores[index] for index in every.of_ranks[ranks.rank]]
+
+
+def score_by_role(
+    models: Mapping[str, CausalLM],
+    rows: Sequence[tuple[str, Row]],
+    *,
+    temperature: float,
+    tokens_per_microbatch: int,
+) -> list[ScoredTokens]:
+    """Score rows as :func:`score` does, each by the model of the role that sampled it.
+
+    Args:
+        models: the trained models by role; that of the policy is under ``""``. They are in one order on all ranks.
+        rows: the rows with their roles (:attr:`Segment.role`).
+
+    Raises:
+        KeyError: a row's role has no model.
+    """
+    found: dict[int, ScoredTokens] = {}
+    for role, model in models.items():
+        own = {at: row for at, (of, row) in enumerate(rows) if of == role}
+        made = score(model, list(own.values()), temperature=temperature, tokens_per_microbatch=tokens_per_microbatch)
+        found |= zip(own, made, strict=True)
+    return [found[at] for at in range(len(rows))]
 
 
 def _scored(model: CausalLM, batch: Batch, temperature: float) -> list[ScoredTokens]:

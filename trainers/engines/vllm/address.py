@@ -10,6 +10,8 @@ from agentgym.trainers.engines.config import EngineConfig
 
 SERVED = "vllm:"
 """Beginning of the name of a policy on vLLM servers."""
+ON_RAY = "ray"
+"""Address of servers that the Ray cluster of a run starts."""
 EXPECTED = "vllm:http://HOST:PORT?model=SOURCE, several addresses with commas between them"
 
 
@@ -18,6 +20,7 @@ class Served:
     """The servers of a policy, and their model."""
 
     urls: tuple[str, ...]
+    """Addresses; none for servers that the run's Ray cluster starts (``vllm:ray?model=SOURCE``)."""
     model: str
     """A source that :func:`~agentgym.trainers.models.sources.local_model` reads."""
     weight_dir: str = ""
@@ -40,7 +43,6 @@ def parse_served(text: str) -> Served:
         raise unknown_name("option of servers", unknown, ["model", "weight_dir"])
     if not given.get("model"):
         raise UsageError(f"expected {EXPECTED}; got vllm:{text}, which names no model")
-    made = EngineConfig(
-        kind="vllm", urls=tuple(url.rstrip("/") for url in urls.split(","))
-    )  # rejects invalid addresses
+    listed = () if urls == ON_RAY else tuple(url.rstrip("/") for url in urls.split(","))
+    made = EngineConfig(kind="vllm", urls=listed)  # rejects invalid addresses
     return Served(urls=made.urls, model=given["model"], weight_dir=given.get("weight_dir", ""))

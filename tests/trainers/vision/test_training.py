@@ -287,7 +287,7 @@ def test_two_ranks_make_the_run_of_one(
     ("settings", "message"),
     [
         (["loss.layout=packed"], "loss.layout=packed does not suit"),
-        (["engine.kind=vllm", 'engine.urls=["http://127.0.0.1:9"]'], "images reach the embedded engine"),
+        (["engine.kind=vllm", 'engine.urls=["http://127.0.0.1:9"]'], "vLLM servers get images of qwen2_vl, qwen2_5_vl, not of llava"),
         (["model.path="], "it was made without a vision tower"),
     ],
 )

@@ -190,7 +190,7 @@ def train_vision(model: CausalLM) -> None:
     """
     if vision_of(model) is None:
         raise ConfigError(f"model.vision=trained: {model.config.model_type} does not see here (docs/vision.md)")
-    for _, part in senses_of(model):
+    for _, part in senses_of(unwrapped(model)):
         part.requires_grad_(True)
 
 

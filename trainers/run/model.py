@@ -68,8 +68,6 @@ def load_policy(
         vision = build_vision(tokenizer, settings, config.image_route)
         model = build_model(tokenizer, settings, derive_seed(config.seed, "model"), vision)
     check_ids(model, tokenizer, renderer)
-    if settings.vision == "trained":
-        train_vision(model)
     # for shards the first rank sends them from the machine's memory, tensor by tensor
     made = _prepared(model, config, ranks, on_host=roles.gather or roles.lend)
     prepare_saving(made, tokenizer, renderer.turn_end_ids)
@@ -82,6 +80,8 @@ def _prepared(model: CausalLM, config: TrainConfig, ranks: Ranks, *, on_host: bo
         reuse_freed_memory()
     check_experts(model, config, ranks.count, device)
     model = add_lora(model, config.model.lora, derive_seed(config.seed, "lora"))
+    if config.model.vision == "trained":
+        train_vision(model)  # after peft, which freezes everything below adapters
     if not on_host:
         model.to(device)
     use_fused_attention(model)

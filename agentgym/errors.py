@@ -71,6 +71,10 @@ class MachineError(UsageError):
     """This machine lacks a program or a right that is needed; the message names the command that adds it."""
 
 
+class MissingDataError(UsageError):
+    """A file or folder that an environment reads is not on this machine."""
+
+
 class CorruptDataError(UsageError):
     """A checkpoint, record or model folder that cannot be read."""
 

@@ -80,6 +80,16 @@ def spans_in(token_ids: Sequence[int]) -> tuple[Span, ...]:
     return tuple(spans)
 
 
+def missing_digest(png_base64: str) -> str:
+    """Return the digest of an image that a record names and that could not be read; empty for an image.
+
+    Example:
+        >>> missing_digest("media:6ec9c2b0eb140"), missing_digest("iVBORw0KGgo=")
+        ('6ec9c2b0eb140', '')
+    """
+    return png_base64.removeprefix("media:") if png_base64.startswith("media:") else ""
+
+
 class MediaStore:
     """Images by digest: in memory, or in a run's folder, which several processes may share."""
 
@@ -141,11 +151,25 @@ class MediaStore:
             return line
         return _INLINE.sub(lambda found: f'"png_base64":"media:{self.put(base64.b64decode(found[1]))}"', line)
 
-    def inlined(self, line: str) -> str:
-        """Return a record's line with images in place of their names."""
-        if '"png_base64":"media:' not in line:
-            return line
-        return _NAMED.sub(lambda found: f'"png_base64":"{base64.b64encode(self.get(found[1])).decode()}"', line)
+    def inlined(self, line: str, *, keeps_missing: bool = False) -> str:
+        """Return a record's line with images in place of their names.
+
+        Args:
+            keeps_missing: leave the names of images that are missing or changed (:func:`missing_digest`).
+
+        Raises:
+            CorruptDataError: an image is missing or changed.
+        """
+
+        def image(found: re.Match[str]) -> str:
+            try:
+                return f'"png_base64":"{base64.b64encode(self.get(found[1])).decode()}"'
+            except CorruptDataError:
+                if keeps_missing:
+                    return found[0]
+                raise
+
+        return _NAMED.sub(image, line) if '"png_base64":"media:' in line else line
 
     def _hold(self, digest: str, png: bytes) -> None:
         self._held[digest] = png

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.canonical import read_json
-from agentgym.errors import CorruptDataError, UsageError, require_extra
+from agentgym.errors import CorruptDataError, MissingDataError, UsageError, require_extra
 
 ROW_SUFFIXES = (".jsonl", ".json", ".parquet")
 _HINT = " (a pointer to the real file, or cut off?)"
@@ -22,7 +22,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         CorruptDataError: the file cannot be read, or a row is not a JSON object.
     """
     if not path.is_file():
-        raise UsageError(f"there is no file {path}")
+        raise MissingDataError(f"there is no file {path}")
     if path.suffix not in ROW_SUFFIXES:
         raise UsageError(f"{path}: expected a file that ends in {', '.join(ROW_SUFFIXES)}")
     rows = _parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.canonical import read_json
-from agentgym.errors import CorruptDataError, UsageError, require_extra
+from agentgym.errors import CorruptDataError, MissingDataError, UsageError, require_extra
 from agentgym.tools.pictures import MOST_BYTES, Size, image_part, opened, padded, placed, png_from
 from agentgym.types import ImagePart
 
@@ -41,7 +41,7 @@ def read_picture_rows(path: Path, size: Size | None = None) -> Iterator[tuple[di
     if path.suffix not in _SUFFIXES:
         raise UsageError(f"{path} is neither of {', '.join(_SUFFIXES)}, the files of pictures that are read")
     if not path.is_file():
-        raise UsageError(f"{path} is no file")
+        raise MissingDataError(f"{path} is no file")
     for number, row in enumerate(_rows(path), 1):
         where = f"{path}, row {number}"
         if not isinstance(row, Mapping):

@@ -10,6 +10,8 @@ adds to its gradient, which takes longer than the products of a small piece."""
 UNPLANNED_TOKENS = 8192
 """Tokens of a micro-batch where ``tokens_per_microbatch`` is ``auto`` and nothing has chosen a number."""
 LayoutKind = Literal["rows", "prefix", "packed"]
+ImageRoute = Literal["embedded", "vllm", ""]
+"""Engine that gets the images of prompts; empty: none does."""
 Precision = Literal["auto", "bfloat16", "float32", "float32_ieee"]
 TRANSFERS = ("nccl", "ipc")
 """vLLM's own weight transfers from GPU to GPU, see :mod:`agentgym.trainers.engines.vllm.transfer`."""

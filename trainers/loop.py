@@ -165,6 +165,8 @@ class TrainingLoop:
         config, run = self.config, self.run
         of_envs = (note for env in run.envs for note in env.notes)
         yield from (f"note: {warning}" for warning in (*config.warnings, *run.renderer.notes, *of_envs))
+        if run.renderer.vision is not None and config.model.vision == "frozen":
+            yield "note: the vision tower and the projector stay as they are, unless model.vision=trained"
         shared = how_shared(config, run.ranks.count) if run.ranks.count > 1 else idle_ranks(config)
         yield from (line for line in (run.microbatch_note, shared) if line)
 

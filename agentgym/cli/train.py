@@ -198,7 +198,9 @@ def _print_plan(found: DryRun, notes: Sequence[str], out: Output, *, is_named: b
         out.console.print(f"settings for these GPUs: {found.proposal}", soft_wrap=True, markup=False)
     for command in found.servers:
         out.console.print(f"a vLLM server: {command}", soft_wrap=True, markup=False)
-    for note in filter(None, (found.servers_note, found.pace_note, found.context_note, *found.strategy_notes)):
+    for note in filter(
+        None, (found.servers_note, found.pace_note, found.vision_note, found.context_note, *found.strategy_notes)
+    ):
         out.console.print(note, soft_wrap=True, markup=False)
     for warning in notes:
         out.console.print(f"note: {warning}", soft_wrap=True, markup=False)

@@ -225,14 +225,17 @@ def read_rows(out_dir: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def read_groups(out_dir: Path) -> tuple[TrajectoryGroup, ...]:
+def read_groups(out_dir: Path, *, keeps_missing: bool = False) -> tuple[TrajectoryGroup, ...]:
     """Return the trajectories of a finished or unfinished evaluation, each as a group of one.
+
+    Args:
+        keeps_missing: as in :func:`~agentgym.rollout.record.read_records`.
 
     Raises:
         CorruptDataError: a trajectory cannot be read. (An incomplete last one is skipped.)
     """
     if (out_dir / RECORD_NAME).is_file():
-        return tuple(record.group for record in read_records(out_dir / RECORD_NAME))
+        return tuple(record.group for record in read_records(out_dir / RECORD_NAME, keeps_missing=keeps_missing))
     partial = out_dir / PARTIAL_NAME
     lines = partial.read_text(encoding="utf-8").split("\n") if partial.is_file() else []
     groups: list[TrajectoryGroup] = []

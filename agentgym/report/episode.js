@@ -44,6 +44,7 @@ const gatesOf = (member) => {
 };
 
 const pictureOf = (image) => {
+  if (image.type === "missing") return make("span", "reply error", `the picture ${image.data} is missing or was changed`);
   const picture = make("img");
   if (/^image\/(png|webp)$/.test(image.type) && /^[A-Za-z0-9+/=]+$/.test(image.data)) {
     picture.src = `data:${image.type};base64,${image.data}`;
@@ -56,7 +57,7 @@ const actedOn = (image, boxes, title = null) => {
   const view = make("div", "acted", null, title);
   view.append(pictureOf(image));
   const percent = (value, of) => `${(100 * value) / of}%`;
-  for (const box of boxes) {
+  for (const box of image.type === "missing" ? [] : boxes) {
     const spot = make("i");
     spot.style.left = percent(box[0], image.size[0]);
     spot.style.top = percent(box[1], image.size[1]);

@@ -7,6 +7,7 @@ import json
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -141,11 +142,13 @@ def render_report(
 
 
 def _shown(run: RunFolder, traces: dict[str, object]) -> str:
-    """Return a text with the number of recorded steps in the page; empty if it holds all."""
+    """Return a text on recorded steps and pictures that the page lacks; empty if it holds all."""
+    lost: Any = traces["missing"]
+    of_pictures = f"Pictures that are missing or were changed: {len(lost)}, such as {lost[0]}. " if lost else ""
     if traces["num_steps"] == len(run.steps):
-        return ""
+        return of_pictures
     return (
-        f"{traces['num_steps']} of {len(run.steps)} steps are in this page; "
+        f"{of_pictures}{traces['num_steps']} of {len(run.steps)} steps are in this page; "
         f"agentgym view {shell_word(run.path)} --megabytes N holds more (N is {MEGABYTES:g} by default)."
     )
 

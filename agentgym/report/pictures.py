@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
+from agentgym.media import FOLDER, missing_digest
 from agentgym.types import ImagePart, Message, ToolCall, Turn
 
 LONGEST_IMAGE = 100_000
@@ -22,7 +23,8 @@ _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 def images_of(message: Message, numbers: Iterator[int] | None = None) -> list[dict[str, Any]]:
     """Return a message's images, each with ``type``, ``data`` (base64), its original ``size`` and its ``number``.
 
-    Images that are not PNG or are too long are left out.
+    Images that are not PNG or are too long are left out. One that is missing has the type ``missing``, and the name of
+    its file as ``data``.
 
     Args:
         message: any message.
@@ -51,7 +53,17 @@ def acted_on(turn: Turn, message: Message, num_seen: int) -> int | None:
     return named if isinstance(named, int) and not isinstance(named, bool) else num_seen
 
 
+def missing_files(message: Message) -> list[str]:
+    """Return the names of files of a message's images that are missing from the run's folder, or were changed."""
+    if isinstance(message.content, str):
+        return []
+    digests = (missing_digest(part.png_base64) for part in message.content if isinstance(part, ImagePart))
+    return [f"{FOLDER}/{digest}.png" for digest in digests if digest]
+
+
 def _shown(png_base64: str) -> dict[str, object] | None:
+    if digest := missing_digest(png_base64):
+        return {"type": "missing", "data": f"{FOLDER}/{digest}.png", "size": [1, 1]}
     try:
         png = base64.b64decode(png_base64, validate=True)
     except (binascii.Error, ValueError):

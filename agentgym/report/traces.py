@@ -14,7 +14,7 @@ from agentgym.credit.shapers.gating import GraOptions
 from agentgym.evals.episodes import key_of, read_groups, read_rows
 from agentgym.report.gates import counted_parts, gate_options, gates_of
 from agentgym.report.packing import Packer
-from agentgym.report.pictures import acted_on, images_of
+from agentgym.report.pictures import acted_on, images_of, missing_files
 from agentgym.report.run_folder import RunFolder
 from agentgym.report.token_text import TokenText, token_columns
 from agentgym.rollout.record import GroupRecord, read_records, record_path
@@ -48,7 +48,7 @@ def sample_traces(run: RunFolder, decode: TokenText | None, megabytes: float = M
     """
     if megabytes <= 0:
         empty: dict[str, Any] = {"scale": 1.0, "has_credit": False, "has_tokens": False, "blocks": [], "sections": []}
-        return empty | {"num_steps": 0}
+        return empty | {"num_steps": 0, "missing": []}
     budget = Packer(round(megabytes * 1e6))
     order = coarse_to_fine(run.steps)
     steps = {step: _step_section(run, step, decode, budget) for step in order[:FIRST_STEPS]}
@@ -67,6 +67,7 @@ def sample_traces(run: RunFolder, decode: TokenText | None, megabytes: float = M
         "sections": sections,
         "has_tokens": any(section.pop("has_tokens") for section in sections),
         "num_steps": sum(not section["is_eval"] for section in sections),
+        "missing": sorted({file for section in sections for file in section.pop("missing")}),
     }
 
 
@@ -87,7 +88,7 @@ def coarse_to_fine(values: Sequence[int]) -> list[int]:
 
 
 def _step_section(run: RunFolder, step: int, decode: TokenText | None, budget: Packer) -> dict[str, Any]:
-    records = sorted(read_records(record_path(run.path, step)), key=_dullness)
+    records = sorted(read_records(record_path(run.path, step), keeps_missing=True), key=_dullness)
     kept, has_tokens = [], False
     scores = read_scores(run.path, step)
     names = {record.group.env_name for record in records}
@@ -102,6 +103,7 @@ def _step_section(run: RunFolder, step: int, decode: TokenText | None, budget: P
         "label": f"step {step + 1}",
         "note": f"{len(kept)} of {len(records)} groups",
         "is_eval": False,
+        "missing": _missing(record.group for record in records),
         "has_tokens": has_tokens,
         "groups": kept,
     }
@@ -115,7 +117,7 @@ def _dullness(record: GroupRecord) -> tuple[bool, bool]:
 def _eval_section(
     run: RunFolder, label: str, decode: TokenText | None, budget: Packer, kept_for_steps: float
 ) -> dict[str, object]:
-    groups = read_groups(run.evals[label])
+    groups = read_groups(run.evals[label], keeps_missing=True)
     costs = {key_of(row): row.get("cost") for row in read_rows(run.evals[label])}
     # several evaluations share the space, and a short sample should show both outcomes
     chosen = groups if len(run.evals) == 1 else _alternating(groups)
@@ -141,9 +143,19 @@ def _eval_section(
         "label": f"evaluation {label}".strip(),
         "note": title,
         "is_eval": True,
+        "missing": _missing(groups),
         "has_tokens": has_tokens,
         "groups": _by_task(kept) if are_repeated else [{"title": title, "dropped": None, "members": kept}] * bool(kept),
     }
+
+
+def _missing(groups: Iterable[TrajectoryGroup]) -> set[str]:
+    """Return the names of the files of pictures that are missing or were changed."""
+    played = [one for group in groups for one in group.trajectories]
+    messages = (
+        reply for one in played for said in (one.observation, *(t.replies for t in one.turns)) for reply in said
+    )
+    return {file for message in messages for file in missing_files(message)}
 
 
 def _by_task(members: Sequence[dict[str, Any]]) -> list[dict[str, object]]:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agentgym.evals.episodes import read_groups
+from agentgym.report.pictures import missing_files
 from agentgym.report.run_folder import RunFolder
 from agentgym.report.traces import action_text
 from agentgym.rollout.record import read_records, record_path
-from agentgym.types import Trajectory, Turn, TurnCredit
+from agentgym.types import Message, Trajectory, Turn, TurnCredit
 
 LONGEST_LINE = 220
 ROLES = {"user": "env", "tool": "tool", "system": "env", "assistant": "agent"}
@@ -42,7 +43,7 @@ def sample_transcripts(run: RunFolder, num_tasks: int) -> list[list[Transcript]]
         CorruptDataError: an evaluation's episodes cannot be read.
     """
     evaluations = {
-        label: {group.task.id: group.trajectories[0] for group in read_groups(folder) if group.trajectories}
+        label: {one.task.id: one.trajectories[0] for one in read_groups(folder, keeps_missing=True) if one.trajectories}
         for label, folder in run.evals.items()
     }
     task_ids = [task_id for played in list(evaluations.values())[:1] for task_id in played][:num_tasks]
@@ -66,7 +67,7 @@ def last_step_transcripts(run: RunFolder, num_groups: int) -> list[list[Transcri
         return []
     step = run.steps[-1]
     found = []
-    for record in read_records(record_path(run.path, step))[:num_groups]:
+    for record in read_records(record_path(run.path, step), keeps_missing=True)[:num_groups]:
         credit = record.credit or ((),) * len(record.group.trajectories)
         ranked = sorted(
             zip(record.group.trajectories, credit, strict=True), key=lambda member: -(member[0].reward or 0.0)
@@ -84,7 +85,7 @@ def transcript(trajectory: Trajectory, played_in: str = "", credit: Sequence[Tur
         played_in: label of the evaluation or step.
         credit: credit of its turns, if it was trained on.
     """
-    lines = [Line(ROLES[message.role], _one_line(message.text)) for message in trajectory.observation]
+    lines = [Line(ROLES[message.role], _said(message)) for message in trajectory.observation]
     for number, turn in enumerate(trajectory.turns):
         lines += _lines_of(turn, credit[number] if number < len(credit) else None)
     reward = trajectory.reward
@@ -96,10 +97,15 @@ def transcript(trajectory: Trajectory, played_in: str = "", credit: Sequence[Tur
 
 def _lines_of(turn: Turn, credit: TurnCredit | None) -> Sequence[Line]:
     said = Line("agent", _one_line(action_text(turn.action)))
-    lines = [said, *(Line(ROLES[message.role], _one_line(message.text)) for message in turn.replies)]
+    lines = [said, *(Line(ROLES[message.role], _said(message)) for message in turn.replies)]
     earned = [f"reward {turn.reward:+.3g}"] if turn.reward_parts else []
     trained = [f"advantage {credit.advantage:+.3g}"] if credit is not None else []
     return [*lines[:-1], replace(lines[-1], reward=", ".join([*earned, *trained]))]
+
+
+def _said(message: Message) -> str:
+    lost = "".join(f" [{file} is missing or was changed]" for file in missing_files(message))
+    return f"{_one_line(message.text)}{lost}"
 
 
 def _one_line(text: str) -> str:

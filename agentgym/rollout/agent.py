@@ -319,6 +319,7 @@ class DemonstrationAgent:
         self._renderer = renderer
         self._config = context
         self._room = Room(window=context.window(max_context_tokens), completion=max_new_tokens, max_turns=max_turns)
+        self._has_acted = False
 
     def begin(self, observation: Observation, tools: Sequence[ToolSpec]) -> None:
         """Start the context with the first observation."""
@@ -326,13 +327,20 @@ class DemonstrationAgent:
         self._context = open_context(self._config, self._renderer, tools, observation, self._room)
 
     async def decide(self) -> Decision | None:
-        """Return the chosen action with its tokens, or None if the context is full."""
+        """Return the chosen action with its tokens, or None if the context is full.
+
+        Raises:
+            PromptTooLongError: there is no room for the first one.
+        """
         context = self._context
         is_summary = context.is_summarising
         token_ids = self._summary_ids() if is_summary else self._action_ids(self._choose(self._observation))
         version = NOT_TO_IMITATE if not is_summary and getattr(self._choose, "was_random", False) else 0
         if len(token_ids) > context.num_free_tokens:
+            if not self._has_acted:
+                raise too_long(len(context.prompt_ids), self._room.window, len(token_ids))
             return None
+        self._has_acted = True
         completion = Completion(
             token_ids=token_ids,
             logprobs=(0.0,) * len(token_ids),

@@ -50,11 +50,16 @@ def check_tools_fit(renderer: ChatRenderer, env: Env, window: int, max_new_token
     )
 
 
-def too_long(num_tokens: int, window: int) -> PromptTooLongError:
-    """Return the error of an episode whose first prompt fills the whole context, with the numbers."""
+def too_long(num_tokens: int, window: int, num_demonstrated: int = 0) -> PromptTooLongError:
+    """Return the error of an episode whose first prompt fills the whole context, with the numbers.
+
+    Args:
+        num_demonstrated: tokens of the demonstrated action that does not fit behind it; 0 for a policy's own.
+    """
+    action = f", the demonstrated action {num_demonstrated}," if num_demonstrated else ""
     return PromptTooLongError(
-        f"the first prompt has {num_tokens} tokens and the context holds {window}; raise model.max_context_tokens "
-        "(--max-context-tokens in eval), or shorten the prompt"
+        f"the first prompt has {num_tokens} tokens{action} and the context holds {window}; raise "
+        "model.max_context_tokens (--max-context-tokens in eval), or shorten the prompt"
     )
 
 

@@ -78,11 +78,15 @@ def write_lines(path: Path, lines: Iterable[bytes]) -> None:
     os.replace(partial, path)
 
 
-def read_records(path: Path) -> tuple[GroupRecord, ...]:
+def read_records(path: Path, *, keeps_missing: bool = False) -> tuple[GroupRecord, ...]:
     """Read a step's records.
 
+    Args:
+        keeps_missing: keep the names of images that are missing or changed, for pages that show the rest.
+
     Raises:
-        CorruptDataError: the file is missing, truncated or not a record; the message names the line.
+        CorruptDataError: the file is missing, truncated or not a record, or an image is missing; the message names the
+            line or the image.
     """
     from pydantic import ValidationError
 
@@ -97,7 +101,9 @@ def read_records(path: Path) -> tuple[GroupRecord, ...]:
     try:
         with gzip.open(path, "rb") as lines:
             for line in lines:
-                records.append(_adapter().validate_python(read_json(MEDIA.inlined(line.decode()))))
+                records.append(
+                    _adapter().validate_python(read_json(MEDIA.inlined(line.decode(), keeps_missing=keeps_missing)))
+                )
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(at) for at in first["loc"])

@@ -2,9 +2,11 @@
 
     OMP_NUM_THREADS=1 python benchmarks/seeing/learning.py run --seeds 0 1 2
     OMP_NUM_THREADS=1 python benchmarks/seeing/learning.py report --seeds 0 1 2
+    OMP_NUM_THREADS=1 python benchmarks/seeing/learning.py run --recipe see-maze --runs runs/maze --seeds 0
 
-Every run is ``agentgym train see-tiny`` in a process of its own. The control's pictures are white
-(``env.kwargs.blank=true``), in its demonstrations, training and evaluations alike. Chance is one of 16 cells. The
+Every run is ``agentgym train RECIPE`` in a process of its own. The control's pictures are white
+(``env.kwargs.blank=true``), in its demonstrations, training and evaluations alike. Chance is one of 16 cells, or what
+random moves reach in the maze (``agentgym eval agentgym/VisualMaze-v0 size=3 picture=96 --policy random``). The
 processor time is that of the whole process: demonstrations, warm start, RL and evaluations. Finished runs are not run
 again.
 """
@@ -28,19 +30,21 @@ from agentgym.rollout.record import read_json_lines
 
 ARMS = {"seeing": [], "blind": ["env.kwargs.blank=true"]}
 COLOURS = {"seeing": "#1f6feb", "blind": "#999999"}
-CHANCE = 1 / 16
+CHANCE = {"see-tiny": 1 / 16, "see-maze": 0.173}
+NAMES = {"see-tiny": "learning", "see-maze": "maze"}
+"""Names of a recipe's files of results."""
 BIN_STEPS = 5
 """Steps that are averaged into a point of a curve."""
 COSTS = "costs.json"
 
 
-def run_once(arm: str, seed: int, runs: Path, changes: Sequence[str]) -> None:
+def run_once(recipe: str, arm: str, seed: int, runs: Path, changes: Sequence[str]) -> None:
     """Train one arm with one seed, unless its run has finished."""
     run_dir = runs / f"{arm}-{seed}"
     if (run_dir / COSTS).is_file():
         return
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = ["-m", "agentgym", "train", "see-tiny", f"seed={seed}", *ARMS[arm], *changes, "--run-dir", str(run_dir)]
+    command = ["-m", "agentgym", "train", recipe, f"seed={seed}", *ARMS[arm], *changes, "--run-dir", str(run_dir)]
     subprocess.run([sys.executable, *command, "--json"], check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -64,20 +68,21 @@ def result_row(run_dir: Path, arm: str, seed: int) -> dict[str, Any]:
     }
 
 
-def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
+def plot(rows: Sequence[dict[str, Any]], path: Path, chance: float) -> None:
     """Plot success against steps: each seed, and the mean of each arm."""
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(5, 3))
     for arm, colour in COLOURS.items():
-        curves = []
+        curves: list[list[float]] = []
         for row in (row for row in rows if row["arm"] == arm):
             values = row["train_success"]
             curves.append([fmean(values[at : at + BIN_STEPS]) for at in range(0, len(values), BIN_STEPS)])
             steps = [BIN_STEPS * (at + 0.5) for at in range(len(curves[0]))]
             axis.plot(steps, curves[-1], color=colour, linewidth=0.7, alpha=0.6)
-        axis.plot(steps, [fmean(of) for of in zip(*curves, strict=True)], color=colour, linewidth=2, label=arm)
-    axis.axhline(CHANCE, color="#cc3333", linewidth=0.8, linestyle=":", label="chance")
+        if curves:
+            axis.plot(steps, [fmean(of) for of in zip(*curves, strict=True)], color=colour, linewidth=2, label=arm)
+    axis.axhline(chance, color="#cc3333", linewidth=0.8, linestyle=":", label="chance")
     axis.set(ylim=(0, 1), xlabel="RL steps", ylabel="success while training")
     axis.grid(alpha=0.25)
     axis.legend(fontsize=8)
@@ -86,8 +91,9 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
     plt.close(figure)
 
 
-def report(runs: Path, seeds: Sequence[int], out: Path, origin: dict[str, str]) -> None:
-    """Write ``learning.json``, ``learning.md`` and ``learning.svg`` from finished runs."""
+def report(recipe: str, runs: Path, seeds: Sequence[int], out: Path, origin: dict[str, str]) -> None:
+    """Write ``learning.json``, ``learning.md`` and ``learning.svg``, or ``maze.*``, from finished runs."""
+    name, chance = NAMES[recipe], CHANCE[recipe]
     pairs = [(arm, seed) for arm in ARMS for seed in seeds if (runs / f"{arm}-{seed}" / COSTS).is_file()]
     rows = [result_row(runs / f"{arm}-{seed}", arm, seed) for arm, seed in pairs]
     lines = ["| arm | seeds | before RL | after RL | processor time |", "|---|---|---|---|---|"]
@@ -97,10 +103,10 @@ def report(runs: Path, seeds: Sequence[int], out: Path, origin: dict[str, str]) 
         cost = fmean(row["processor_s"] for row in mine)
         lines.append(f"| {arm} | {', '.join(str(row['seed']) for row in mine)} | {before} | {after} | {cost:.0f} s |")
     made = f"Made at: machine {origin['machine']}; {origin['date']}; commit {origin['commit']}."
-    text = "\n".join(lines) + f"\n\nChance: {CHANCE:.1%}. {made}\n"
-    (out / "learning.json").write_text(json.dumps({**origin, "rows": rows}, indent=1) + "\n", encoding="utf-8")
-    (out / "learning.md").write_text(text + "\n![success against steps](learning.svg)\n", encoding="utf-8")
-    plot(rows, out / "learning.svg")
+    text = "\n".join(lines) + f"\n\nChance: {chance:.1%}. {made}\n"
+    (out / f"{name}.json").write_text(json.dumps({**origin, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    (out / f"{name}.md").write_text(text + f"\n![success against steps]({name}.svg)\n", encoding="utf-8")
+    plot(rows, out / f"{name}.svg", chance)
     print(text)
 
 
@@ -108,6 +114,7 @@ def main() -> None:
     """Run or report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=["run", "report"])
+    parser.add_argument("--recipe", choices=[*NAMES], default="see-tiny")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--change", nargs="*", default=[], metavar="KEY=VALUE", help="of the recipe, in every run")
     parser.add_argument("--runs", type=Path, default=Path("runs/seeing"), help="folder of the runs")
@@ -118,12 +125,12 @@ def main() -> None:
     if options.verb == "run":
         for seed in seeds:
             for arm in ARMS:
-                run_once(arm, seed, options.runs, options.change)
+                run_once(options.recipe, arm, seed, options.runs, options.change)
         return
     head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     machine = f"{platform.machine()}, one thread of a busy machine with two cores"
     origin = {"machine": machine, "date": date.today().isoformat(), "commit": options.commit or head.stdout.strip()}
-    report(options.runs, seeds, options.out, origin)
+    report(options.recipe, options.runs, seeds, options.out, origin)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,14 @@ from agentgym.envs.household.commands import Command, format_command, parse_comm
 from agentgym.envs.household.interface import NOTHING_HAPPENS, CommandEnv
 from agentgym.envs.household.vocabulary import TASK_TYPES
 from agentgym.envs.interfaces import Interface
-from agentgym.errors import CorruptDataError, ResetNeededError, UsageError, require_extra, require_known
+from agentgym.errors import (
+    CorruptDataError,
+    MissingDataError,
+    ResetNeededError,
+    UsageError,
+    require_extra,
+    require_known,
+)
 from agentgym.types import Message, Task
 
 DATA_VARIABLE = "ALFWORLD_DATA"
@@ -185,7 +192,7 @@ def _data_dir(given: str | Path | None) -> Path:
         )
     path = Path(found).expanduser().resolve()
     if not path.is_dir():
-        raise UsageError(f"ALFWorld's data folder {str(path)!r} does not exist")
+        raise MissingDataError(f"ALFWorld's data folder {str(path)!r} does not exist")
     return path
 
 
@@ -214,7 +221,7 @@ def _tasks(data_dir: Path, split: str) -> tuple[Task, ...]:
 def _listed(data_dir: Path, file: Path) -> tuple[Task, ...]:
     """Return the games in a file as tasks."""
     if not file.is_file():
-        raise UsageError(f"there is no file {file}; games is a JSON file of games by kind")
+        raise MissingDataError(f"there is no file {file}; games is a JSON file of games by kind")
     try:
         by_kind = json.loads(file.read_text(encoding="utf-8"))
         paths = [str(path) for paths in by_kind.values() for path in paths]

@@ -12,7 +12,7 @@ from typing import Any
 import uv
 import verifiers.v1 as vf
 
-from agentgym.errors import UsageError
+from agentgym.errors import MissingDataError, UsageError
 
 
 def load(taskset: str, env: str, config: Mapping[str, Any], seat: Mapping[str, Any]) -> vf.Env:
@@ -49,7 +49,7 @@ def _importable(taskset: str) -> str:
         return taskset
     path = Path(taskset).resolve()
     if not path.is_file():
-        raise UsageError(f"no file {taskset!r}")
+        raise MissingDataError(f"no file {taskset!r}")
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.append(folder)

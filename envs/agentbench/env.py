@@ -22,7 +22,7 @@ from agentgym.envs.agentbench.questions import (
     tables_hash,
 )
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import ResetNeededError, ToolError, UsageError, require_known
+from agentgym.errors import MissingDataError, ResetNeededError, ToolError, UsageError, require_known
 from agentgym.tool import tool
 from agentgym.types import Message, Task, ToolCall
 
@@ -68,7 +68,7 @@ class AgentBenchDBEnv(ToolEnv):
     ) -> None:
         folder = data_dir or (Path(os.environ[DATA_VARIABLE], "dbbench") if os.environ.get(DATA_VARIABLE) else None)
         if folder is None:
-            raise UsageError(
+            raise MissingDataError(
                 f"data_dir is missing; set it to data/dbbench of a checkout of https://github.com/THUDM/AgentBench, or "
                 f"{DATA_VARIABLE} to its data"
             )

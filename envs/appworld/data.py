@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agentgym.canonical import digest, read_json
-from agentgym.errors import CorruptDataError, UsageError, require_known
+from agentgym.errors import CorruptDataError, MissingDataError, UsageError, require_known
 from agentgym.types import Task
 
 ROOT_VARIABLE: Final = "APPWORLD_ROOT"
@@ -43,11 +43,11 @@ class AppWorldData:
     def __init__(self, folder: str | Path | None = None) -> None:
         root = os.environ.get(ROOT_VARIABLE)
         if folder is None and not root:
-            raise UsageError(f"data_dir is missing, AppWorld's folder `data`; {_GET}")
+            raise MissingDataError(f"data_dir is missing, AppWorld's folder `data`; {_GET}")
         self.folder = (Path(root or "", "data") if folder is None else Path(folder)).expanduser().resolve()
         for name in ("datasets", "tasks"):
             if not (self.folder / name).is_dir():
-                raise UsageError(f"{self.folder} has no folder {name}, so it is not AppWorld's `data`; {_GET}")
+                raise MissingDataError(f"{self.folder} has no folder {name}, so it is not AppWorld's `data`; {_GET}")
 
     def tasks(self, split: str) -> Sequence[Task]:
         """Return the tasks of a split in the dataset's order.
@@ -63,7 +63,7 @@ class AppWorldData:
         """Return the task ids of a dataset."""
         path = self.folder / "datasets" / f"{DATASETS[split]}.txt"
         if not path.is_file():
-            raise UsageError(f"there is no {path}, which lists AppWorld's {DATASETS[split]} tasks; {_GET}")
+            raise MissingDataError(f"there is no {path}, which lists AppWorld's {DATASETS[split]} tasks; {_GET}")
         return tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
 
     def split_of(self, name: str) -> str | None:

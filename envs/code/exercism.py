@@ -18,7 +18,7 @@ from typing import Final
 from agentgym.canonical import digest, read_json
 from agentgym.envs.code.problems import RepairProblem, is_in_split
 from agentgym.envs.rows import lines_of
-from agentgym.errors import CorruptDataError, UsageError, error_text, require_known
+from agentgym.errors import CorruptDataError, MissingDataError, UsageError, error_text, require_known
 from agentgym.types import Task
 
 DATA_VARIABLE: Final = "AGENTGYM_SHARED_DATA"
@@ -76,7 +76,7 @@ def find_exercises(path: str | Path | None = None) -> Path:
     if path is not None:
         found = Path(path)
         if not found.exists():
-            raise UsageError(
+            raise MissingDataError(
                 f"no Exercism exercises at {str(found)!r}: expected a .jsonl file or a folder of exercises"
             )
         return found
@@ -88,7 +88,7 @@ def find_exercises(path: str | Path | None = None) -> Path:
         )
     found = Path(folder) / FILE
     if not found.is_file():
-        raise UsageError(f"{DATA_VARIABLE} is {folder!r}, but there is no {FILE} in it")
+        raise MissingDataError(f"{DATA_VARIABLE} is {folder!r}, but there is no {FILE} in it")
     return found
 
 

@@ -15,7 +15,7 @@ from agentgym.canonical import digest
 from agentgym.envs.domains.database import Tables
 from agentgym.envs.domains.env import DomainEnv
 from agentgym.envs.domains.task import Case, DomainTask, task_of_record
-from agentgym.errors import CorruptDataError, UsageError, require_known
+from agentgym.errors import CorruptDataError, MissingDataError, UsageError, require_known
 from agentgym.types import Task
 
 CHECKOUT = "a checkout of https://github.com/sierra-research/tau2-bench"
@@ -83,7 +83,7 @@ class Tau2Env(DomainEnv):
         folder = os.environ.get(cls.data_variable)
         if not folder:
             above = "/".join(["data/tau2/domains", cls.domain][: 1 if cls.data_below else 2])
-            raise UsageError(
+            raise MissingDataError(
                 f"data_dir is missing; set it to data/tau2/domains/{cls.domain} of {CHECKOUT}, or {cls.data_variable} "
                 f"to its {above}"
             )

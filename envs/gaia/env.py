@@ -17,7 +17,7 @@ from agentgym.envs.code.workspace import Assignment, Files, Grade, packed_bytes
 from agentgym.envs.rows import read_rows, text_field
 from agentgym.envs.search.live_web import live_web
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import CorruptDataError, EnvError, UsageError, boundary, require_known
+from agentgym.errors import CorruptDataError, EnvError, MissingDataError, UsageError, boundary, require_known
 from agentgym.scoring.gaia import is_gaia_answer
 from agentgym.tool import tool
 from agentgym.tools.files import ReadFileTool
@@ -76,7 +76,7 @@ def _read(folder: Path) -> Mapping[str, GaiaQuestion]:
                 found[question.id] = question
     if not found:
         lacks = "has no questions with answers" if folder.is_dir() else "does not exist"
-        raise UsageError(
+        raise MissingDataError(
             f"{folder} {lacks}; data_dir is the folder `2023` of GAIA, with "
             "validation/metadata.jsonl or validation/metadata.parquet and the files beside it"
         )
@@ -97,7 +97,9 @@ def _question(row: Mapping[str, Any], place: str, split: str, folder: Path) -> G
     if Path(file).name != file:
         raise CorruptDataError(f"{place}: file_name {file!r} is no name of a file")
     if file and not (folder / file).is_file():
-        raise UsageError(f"{folder / file} is missing, which GAIA's task {name} is about; put it beside the metadata")
+        raise MissingDataError(
+            f"{folder / file} is missing, which GAIA's task {name} is about; put it beside the metadata"
+        )
     return GaiaQuestion(
         id=name, text=text, answer=answer, level=level, split=split, path=folder / file if file else None
     )

@@ -22,7 +22,7 @@ from agentgym.env.env import Env
 from agentgym.env.tasks import SPLITS, SeededTasks
 from agentgym.envs.rows import lines_of
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import CorruptDataError, UsageError
+from agentgym.errors import CorruptDataError, MissingDataError, UsageError
 from agentgym.scoring.numbers import without_groups
 from agentgym.types import Message, RewardRole, Task
 
@@ -82,7 +82,7 @@ def read_questions(path: Path) -> tuple[Question, ...]:
         CorruptDataError: a line is not a question.
     """
     if not path.is_file():
-        raise UsageError(f"no file {str(path)!r}; it has a line like {{'question': ..., 'answers': [...]}} each")
+        raise MissingDataError(f"no file {str(path)!r}; it has a line like {{'question': ..., 'answers': [...]}} each")
     questions: list[Question] = []
     for number, line in lines_of(path):
         try:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from agentgym.errors import UsageError
+from agentgym.errors import MissingDataError
 from agentgym.tools.web.charsets import declared_charset
 
 
@@ -84,7 +84,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         if not path.is_dir():
-            raise UsageError(f"no folder {str(path)!r} to serve")
+            raise MissingDataError(f"no folder {str(path)!r} to serve")
         self._root = path.resolve()
         self._kept: dict[str, Response] = {}
 

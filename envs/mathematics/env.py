@@ -16,7 +16,7 @@ from agentgym.envs.mathematics.equivalence import last_boxed
 from agentgym.envs.mathematics.grading import Rule, checked_rule, is_right
 from agentgym.envs.mathematics.problem_files import MathProblem, read_problems
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import UsageError, require_known
+from agentgym.errors import MissingDataError, UsageError, require_known
 from agentgym.tools.python import PythonTool
 from agentgym.types import Message, Observation, Task
 
@@ -35,7 +35,7 @@ class _MathTasks(Env):
     def _read_sources(self, problems: str | Path | None, rule: Rule, name: str) -> None:
         source = problems or os.environ.get(DATA_VARIABLE)
         if not source:
-            raise UsageError(
+            raise MissingDataError(
                 f"problems is missing; set it, or {DATA_VARIABLE}, to a file of MATH-500 or AIME, or to MATH's folder"
             )
         self._rule = checked_rule(rule, f"{name} with rule=math_verify")

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from agentgym.envs.mathematics.equivalence import last_boxed
 from agentgym.envs.rows import ROW_SUFFIXES, read_rows
-from agentgym.errors import CorruptDataError, UsageError
+from agentgym.errors import CorruptDataError, MissingDataError, UsageError
 
 _QUESTION: Final = ("problem", "question")
 _ID: Final = ("unique_id", "id")
@@ -55,7 +55,7 @@ def read_problems(source: str | Path) -> Mapping[str, MathProblem]:
     """
     path = Path(source).expanduser().resolve()
     if not path.exists():
-        raise UsageError(f"problems: there is no file or folder {path}; give a file of MATH, MATH-500 or AIME")
+        raise MissingDataError(f"problems: there is no file or folder {path}; give a file of MATH, MATH-500 or AIME")
     stamp = path.stat().st_mtime_ns if path.is_file() else 0
     return _read(path, stamp)
 

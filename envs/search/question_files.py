@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, get_args
 
 from agentgym.canonical import read_json
 from agentgym.envs.rows import read_json_file, read_json_lines, read_utf8
-from agentgym.errors import CorruptDataError, MissingExtraError, UsageError, unknown_name
+from agentgym.errors import CorruptDataError, MissingDataError, MissingExtraError, UsageError, unknown_name
 
 Format = Literal["hotpotqa", "2wiki", "musique", "nq"]
 DATASETS: Final = "datasets:"
@@ -92,7 +92,7 @@ def read_json_records(path: Path) -> Iterator[Any]:
         CorruptDataError: it is not UTF-8 or not JSON.
     """
     if not path.is_file():
-        raise UsageError(f"no file {path}; expected JSON or JSON lines")
+        raise MissingDataError(f"no file {path}; expected JSON or JSON lines")
     text = read_utf8(path).strip()
     if path.suffix == ".jsonl" or text[:1] not in ("[", "{") or _is_lines(text):
         yield from read_json_lines(path)

@@ -24,7 +24,7 @@ from typing import Any, Final
 from agentgym.envs.webshop.catalogue import Catalogue
 from agentgym.envs.webshop.goals import price_limit
 from agentgym.envs.webshop.product import Goal, Product
-from agentgym.errors import UsageError, require_known
+from agentgym.errors import MissingDataError, UsageError, require_known
 
 PRODUCT_FILES: Final = ("items_shuffle_1000.json", "items_shuffle.json")
 ATTRIBUTE_FILES: Final = ("items_ins_v2_1000.json", "items_ins_v2.json")
@@ -80,7 +80,7 @@ def load_original(data_dir: str | Path, num_products: int | None = None) -> Orig
 @lru_cache(maxsize=2)
 def _loaded(folder: Path, num_products: int | None) -> OriginalShop:
     if not folder.is_dir():
-        raise UsageError(f"WebShop's data folder {str(folder)!r} does not exist; {_WHERE}")
+        raise MissingDataError(f"WebShop's data folder {str(folder)!r} does not exist; {_WHERE}")
     product_file = _first_of(folder, PRODUCT_FILES)
     records = _read(product_file, list, "a list of products")[:num_products]
     attribute_file, human_file = _first_of(folder, ATTRIBUTE_FILES), folder / HUMAN_FILE
@@ -210,7 +210,7 @@ def _first_of(folder: Path, names: Sequence[str]) -> Path:
     for name in names:
         if (folder / name).is_file():
             return folder / name
-    raise UsageError(f"WebShop's data folder {str(folder)!r} has no {' or '.join(names)}; {_WHERE}")
+    raise MissingDataError(f"WebShop's data folder {str(folder)!r} has no {' or '.join(names)}; {_WHERE}")
 
 
 def _read(path: Path, kind: type, what: str) -> Any:

@@ -35,6 +35,33 @@ def test_a_start_that_would_fail_fails_on_paper(run: Command, tmp_path: Path, ov
     assert said in planned.assert_one_line_error()
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["env.kwargs.blank=maybe"], "blank='maybe': expected a valid boolean"),
+        (["env.kwargs.size=2.5"], "size=2.5: expected a whole number"),
+        (["env.kwargs.size=99"], "size must be between 2 and 16"),
+        (["env.kwargs.coordinates=inches"], "unknown scale of coordinates 'inches'"),
+        (["env.kwargs.picture=65"], "picture 65 x 65 would be resized by every processor"),
+        (["env.kwargs.actions=clicks"], "unknown set of actions 'clicks'"),
+        (["eval.kwargs.blank=maybe"], "blank='maybe': expected a valid boolean"),
+        (["loss.layout=packed"], "loss.layout=packed takes no images: use loss.layout=prefix or rows"),
+    ],
+)
+def test_wrong_arguments_of_environments_fail_on_paper(run: Command, settings: list[str], said: str) -> None:
+    """They were a note, since an environment whose data is on another machine cannot be made either."""
+    planned = run("train", "see-tiny", *settings, "--dry-run")
+    assert said in planned.assert_one_line_error() and planned.code == 2
+
+
+def test_data_of_an_environment_on_another_machine_is_a_note(run: Command) -> None:
+    planned = run(
+        "train", "tiny", "env.id=agentgym/PictureQuestions-v0", "env.kwargs.questions=/there/q.jsonl", "--dry-run"
+    )
+    told = " ".join((planned.out + planned.err).split())
+    assert planned.code == 0 and "cannot be made here, so its start was not tried: /there/q.jsonl is no file" in told
+
+
 def test_files_on_another_machine_are_named(run: Command) -> None:
     planned = run("train", "tiny", "env.id=agentgym/GuessNumber-v0", 'sft.files=["/there/rows.jsonl"]', "--dry-run")
     told = " ".join((planned.out + planned.err).split())

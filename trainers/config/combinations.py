@@ -32,6 +32,8 @@ def check_combinations(config: TrainConfig) -> None:
         raise ConfigError(f"engine.sleep needs pipeline.mode=sync: in mode {config.pipeline.mode} servers always play")
     if config.engine.weight_sync == "lora" and not config.model.lora.rank:
         raise ConfigError("engine.weight_sync=lora sends adapters, and there are none; set model.lora.rank")
+    if config.engine.weight_sync == "lora" and config.model.vision == "trained":
+        raise ConfigError("engine.weight_sync=lora sends adapters, and model.vision=trained changes more: use folder")
     _check_harness(config)
     _check_cluster(config)
     _check_updates(config)

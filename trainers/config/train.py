@@ -33,6 +33,7 @@ from agentgym.trainers.config.stages import CriticConfig, EnvConfig, EvalConfig,
 from agentgym.trainers.distributed.config import RanksConfig
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.judges.config import RUBRIC, JudgeConfig
+from agentgym.trainers.kinds import ImageRoute
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models.config import LoraSettings, ModelConfig
 from agentgym.trainers.models.optimizer import OptimizerConfig
@@ -288,9 +289,13 @@ class TrainConfig(Settings):
         return self.model.lora.rank > 0
 
     @property
-    def takes_images(self) -> bool:
-        """True if the engine gets images: the embedded one, in the process that renders the prompts."""
-        return self.engine.traits.is_embedded and not self.cluster.plays
+    def image_route(self) -> ImageRoute:
+        """Engine that gets images, from the process that renders the prompts."""
+        if self.cluster.plays or self.starts_servers:
+            return ""
+        if self.engine.traits.is_served:
+            return "" if self.engine.weight_sync == "lora" else "vllm"
+        return "embedded" if self.engine.traits.is_embedded else ""
 
     @property
     def starts_servers(self) -> bool:

@@ -64,13 +64,16 @@ class ModelConfig(ChatConfig):
     patch_size: Count = 16
     """Side in pixels of the part of a picture that becomes one vector, in a model from scratch."""
     vision: Literal["frozen", "trained"] = "frozen"
-    """Vision tower and projector of a model that sees."""
+    """Vision tower and projector of a model that sees; beside adapters they can be trained, too."""
     lora: LoraSettings = LoraSettings()
 
     def __post_init__(self) -> None:
         check_ranges(self, "model.")
-        if self.vision == "trained" and self.lora.rank > 0:
-            raise ConfigError("model.vision=trained trains all weights: set model.lora.rank=0, or model.vision=frozen")
+        if self.vision == "trained" and (self.lora.quantize != "none" or self.lora.path):
+            raise ConfigError(
+                "model.vision=trained beside adapters trains a tower in floating point, from its own weights: leave "
+                "model.lora.quantize and model.lora.path out, or set model.vision=frozen"
+            )
         if not self.picture_size:
             return
         if self.path:
@@ -85,7 +88,7 @@ class ModelConfig(ChatConfig):
     @property
     def trains_adapters_of_files(self) -> bool:
         """True if adapters alone are trained, and the weights below them are those of ``path``, which never change."""
-        return self.lora.rank > 0 and bool(self.path)
+        return self.lora.rank > 0 and bool(self.path) and self.vision == "frozen"
 
     def network_sizes(self, vocab_size: int) -> dict[str, Any]:
         """Return the sizes of a model built from scratch, under their names in a ``config.json``."""

@@ -94,11 +94,15 @@ class WeightCounts:
     own: int
     """Weights of the model itself, without adapters."""
     adapters: int
-    """Weights of all adapters; if there are any, only these are trained."""
+    """Weights of all adapters; if there are any, the weights of the decoder below them are not trained."""
     matrices: int
     """Weights in the matrices of all layers, without adapters."""
     layer: int
-    """Weights in one layer, with its adapters."""
+    """Weights in one layer of the decoder, with its adapters."""
+    senses: int = 0
+    """Weights of a vision tower and its projector, which are among ``own``."""
+    trains_senses: bool = False
+    """True if these are trained, too."""
 
     @property
     def all(self) -> int:
@@ -108,7 +112,7 @@ class WeightCounts:
     @property
     def trained(self) -> int:
         """Number of weights that have gradients."""
-        return self.adapters or self.own
+        return (self.adapters or self.own - self.senses) + (self.senses if self.trains_senses else 0)
 
 
 def is_counted(values: Mapping[str, object], lora: LoraSettings) -> bool:

@@ -18,7 +18,7 @@ from agentgym.trainers.models.experts import too_many_ranks
 from agentgym.trainers.models.head import trunk_of
 from agentgym.trainers.models.model import add_lora
 from agentgym.trainers.models.quantized import reading_of
-from agentgym.trainers.models.reading import class_for
+from agentgym.trainers.models.reading import class_for, senses_of
 from agentgym.trainers.types import CausalLM
 
 _IN_LAYER: Final = re.compile(r".*?\.(\d+)\.")
@@ -69,19 +69,26 @@ def check_shared(model: CausalLM, num_ranks: int) -> None:
         raise ConfigError(reason)
 
 
-def count_built(model: CausalLM) -> tuple[Sizes, WeightCounts]:
+def count_built(model: CausalLM, *, trains_senses: bool = False) -> tuple[Sizes, WeightCounts]:
     """Return the sizes and the weight counts of a built model.
+
+    Args:
+        trains_senses: its vision tower and projector are trained, too.
 
     Raises:
         UsageError: its configuration lacks a size, as that of a model without attention does.
     """
+    senses = {id(weight): weight for _, part in senses_of(model) for weight in part.parameters()}
     named = [(name, p.numel(), p.dim()) for name, p in model.named_parameters()]
     own = [row for row in named if ".lora_" not in row[0]]
+    of_text = [(name, p.numel(), p.dim()) for name, p in model.named_parameters() if id(p) not in senses]
     weights = WeightCounts(
         own=sum(size for _, size, _ in own),
         adapters=sum(size for name, size, _ in named if ".lora_" in name),
         matrices=sum(size for name, size, dim in own if _IN_LAYER.match(name) and dim == 2),
-        layer=sum(size for name, size, _ in named if (found := _IN_LAYER.match(name)) and found[1] == "0"),
+        layer=sum(size for name, size, _ in of_text if (found := _IN_LAYER.match(name)) and found[1] == "0"),
+        senses=sum(weight.numel() for weight in senses.values()),
+        trains_senses=trains_senses and bool(senses),
     )
     return _sizes(model.config.get_text_config()), weights
 

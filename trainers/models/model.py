@@ -21,6 +21,7 @@ from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, CorruptDataError, UsageError, require_extra
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import CONTEXT_FILE, FULL, ContextConfig
+from agentgym.trainers.kinds import ImageRoute
 from agentgym.trainers.models.adapters import continue_adapters
 from agentgym.trainers.models.card import Card
 from agentgym.trainers.models.config import LoraSettings, Quantization
@@ -31,7 +32,7 @@ from agentgym.trainers.models.quantized import is_four_bit, is_quantized, keep_e
 from agentgym.trainers.models.reading import built, read_weights, senses_of
 from agentgym.trainers.models.seeding import seeded_weights
 from agentgym.trainers.models.sources import local_model, share_weights
-from agentgym.trainers.models.vision import NO_IMAGES, attach_vision, find_vision, vision_of
+from agentgym.trainers.models.vision import attach_vision, find_vision, vision_of
 from agentgym.trainers.types import CausalLM, HasParameters, Tokenizer, unwrapped
 from agentgym.visible_text import visible
 
@@ -52,7 +53,7 @@ def load_model(
     tokenizer: Tokenizer | None = None,
     say: Callable[[str], None] = _on_stderr,
     *,
-    takes_images: bool = True,
+    route: ImageRoute = "embedded",
 ) -> tuple[CausalLM, Tokenizer]:
     """Load a causal language model in float32 and its tokenizer.
 
@@ -61,7 +62,7 @@ def load_model(
         quantize: storage of the matrices if they are not trained.
         tokenizer: the model's tokenizer, if it has been loaded before.
         say: receives notes on weights that were converted or left out.
-        takes_images: False if another process samples, whose distribution holds the placeholders of images.
+        route: engine that gets the images of prompts, and keeps placeholders out of its distribution; empty: none does.
 
     Raises:
         MissingExtraError: the quantization library is not installed.
@@ -73,7 +74,7 @@ def load_model(
     try:
         tokenizer = tokenizer_in(source) if tokenizer is None else tokenizer
         model, notes = read_weights(source, path, quantize)
-        vision, why_text_only = find_vision(source, tokenizer) if takes_images else (None, NO_IMAGES)
+        vision, why_text_only = find_vision(source, tokenizer, route)
     except UsageError:
         raise
     except Exception as error:
@@ -82,8 +83,7 @@ def load_model(
     if vision is not None:
         attach_vision(model, vision)
     if notes and notes[-1].endswith("stay as they are"):  # the note on a vision tower
-        blind = f", since prompts hold text alone: {why_text_only} (docs/vision.md)"
-        notes[-1] += blind if vision is None else " unless model.vision=trained"
+        notes[-1:] = [] if vision else [f"{notes[-1]}, since prompts hold text alone: {why_text_only} (docs/vision.md)"]
     for note in notes:
         say(f"note: {note}")
     _check_vocabulary(tokenizer, num_known_ids(model), path)
@@ -190,7 +190,7 @@ def train_vision(model: CausalLM) -> None:
     """
     if vision_of(model) is None:
         raise ConfigError(f"model.vision=trained: {model.config.model_type} does not see here (docs/vision.md)")
-    for _, part in senses_of(model):
+    for _, part in senses_of(unwrapped(model)):
         part.requires_grad_(True)
 
 

@@ -39,7 +39,7 @@ def plan_model(config: ModelConfig, num_ranks: int = 1) -> tuple[Sizes, WeightCo
     model = meta_model(values, config.lora)
     if num_ranks > 1:
         check_shared(model, num_ranks)
-    return count_built(model)
+    return count_built(model, trains_senses=config.vision == "trained")
 
 
 def read_values(config: ModelConfig) -> Mapping[str, object]:

@@ -29,10 +29,11 @@ from transformers.models.llava.configuration_llava import LlavaConfig
 from transformers.models.llava.modeling_llava import LlavaForConditionalGeneration
 
 from agentgym.errors import CorruptDataError
+from agentgym.trainers.kinds import ImageRoute
 from agentgym.trainers.models.config import ModelConfig, Splits
 from agentgym.trainers.models.products import use_faster_products
 from agentgym.trainers.models.seeding import seeded_weights
-from agentgym.trainers.models.vision import PROCESSOR_FILE, Vision, attach_vision
+from agentgym.trainers.models.vision import PROCESSOR_FILE, Vision, attach_vision, why_not_by
 
 WORD = r"[A-Za-z]+|\d|\n+"
 PAD, ACT, END, IMAGE = "<|pad|>", "<|act|>", "<|end|>", "<|image|>"
@@ -117,12 +118,14 @@ def network_shape(config: ModelConfig, vocab_size: int, **token_ids: Any) -> Qwe
     return LlavaConfig(**whole, text_config=text, initializer_range=config.initializer_range)
 
 
-def build_vision(tokenizer: PreTrainedTokenizerBase, config: ModelConfig) -> Vision | None:
-    """Return the vision of a model from scratch; None if it reads text alone.
+def build_vision(
+    tokenizer: PreTrainedTokenizerBase, config: ModelConfig, route: ImageRoute = "embedded"
+) -> Vision | None:
+    """Return the vision of a model from scratch; None if it reads text alone, or its engine gets no images.
 
     White becomes 0. Learning from pictures with a plain background is much slower if the background is far from 0.
     """
-    if not config.picture_size:
+    if not config.picture_size or why_not_by("llava", route):
         return None
     shape = network_shape(config, len(tokenizer))
     shape.image_token_id = tokenizer.convert_tokens_to_ids(IMAGE)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import io
 import json
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from transformers import AutoConfig
 
 from agentgym.errors import CorruptDataError, EngineError, EnvError, require_extra
 from agentgym.media import MEDIA, spans_in
+from agentgym.trainers.kinds import ImageRoute
 from agentgym.trainers.models.families import FAMILIES
 from agentgym.trainers.models.families.family import Family, Fields
 from agentgym.trainers.models.head import trunk_of
@@ -29,14 +31,18 @@ from agentgym.trainers.types import CausalLM, ModelShape, Tokenizer, unwrapped
 
 SUPPRESSED: Final = -3e4
 """Logit of a placeholder: finite in half precision, and exp(SUPPRESSED) is 0."""
-NO_IMAGES: Final = "images reach the embedded engine of this process alone"
-"""Reason why a model that sees plays by text where another process samples."""
+NO_IMAGES: Final = "images reach the embedded engine, or vLLM servers of engine.urls without adapters"
+"""Reason why a model that sees plays by text where its engine gets no images."""
+SERVED: Final = ("qwen2_vl", "qwen2_5_vl")
+"""Types of models whose images vLLM servers get; a test holds Qwen2.5-VL, and Qwen2-VL expands images alike."""
 MAX_PIXELS: Final = 1 << 24
 """Most pixels of an image, such as 4096 x 4096; larger ones would take gigabytes in a vision tower."""
 _MOST_KEPT: Final = 1 << 26
 """Most bytes of pixels that are kept between calls."""
 PROCESSOR_FILE: Final = "preprocessor_config.json"
 _FILES: Final = (PROCESSOR_FILE, "processor_config.json", "video_preprocessor_config.json")
+
+_NORMALISED: Final = ("image_mean", "image_std")
 
 
 class Vision:
@@ -65,6 +71,7 @@ class Vision:
         known = tokenizer.get_added_vocab()
         self.suppressed = tuple(sorted({self.pad_id, *(known[one] for one in family.placeholders if one in known)}))
         self._kept: OrderedDict[str, tuple[Fields, int]] = OrderedDict()
+        self._is_raw = False
 
     @property
     def family(self) -> Family:
@@ -75,6 +82,15 @@ class Vision:
     def why_not(self) -> str:
         """Reason why the image processor is refused; empty if it is not."""
         return self.family.why_not_processor(self._processor)
+
+    @contextmanager
+    def raw(self) -> Iterator[None]:
+        """Context in which placeholders keep their probability, as in scores of prompts on a server."""
+        self._is_raw = True
+        try:
+            yield
+        finally:
+            self._is_raw = False
 
     def __deepcopy__(self, _memo: object) -> Vision:
         return self  # nothing of it changes, and copies of a model share it
@@ -198,11 +214,25 @@ class Vision:
 
     def suppress(self, module: object, args: object, logits: Tensor) -> Tensor:
         """Keep placeholders out of the distribution; a hook of the head."""
+        if self._is_raw:
+            return logits
         return logits.index_fill(-1, torch.tensor(self.suppressed, device=logits.device), SUPPRESSED)
 
 
-def find_vision(source: str | Path, tokenizer: Tokenizer) -> tuple[Vision | None, str]:
+def why_not_by(model_type: str, route: ImageRoute) -> str:
+    """Return the reason why an engine gets no images of a model that sees; empty if it does."""
+    if not route:
+        return NO_IMAGES
+    if route == "vllm" and model_type not in SERVED:
+        return f"vLLM servers get images of {', '.join(SERVED)}, not of {model_type}; set engine.kind=torch"
+    return ""
+
+
+def find_vision(source: str | Path, tokenizer: Tokenizer, route: ImageRoute = "embedded") -> tuple[Vision | None, str]:
     """Return the vision of a model's folder, or None and the reason why it has none.
+
+    Args:
+        route: engine that gets the images of prompts; empty: none does.
 
     Raises:
         CorruptDataError: the settings of its image processor cannot be read.
@@ -218,9 +248,16 @@ def find_vision(source: str | Path, tokenizer: Tokenizer) -> tuple[Vision | None
         return None, f"{kind} is not among the families that see ({tested})" if sees else f"{kind} reads text alone"
     if reason := FAMILIES[kind].why_not(shape):
         return None, f"{kind} {reason}"
+    if reason := why_not_by(kind, route):
+        return None, reason
     if not any((folder / name).is_file() for name in _FILES[:2]):
         return None, f"its folder has no {PROCESSOR_FILE}"
     files = {name: (folder / name).read_text(encoding="utf-8") for name in _FILES if (folder / name).is_file()}
+    if route == "vllm" and not all(f'"{name}"' in "".join(files.values()) for name in _NORMALISED):
+        return None, (
+            f"its {PROCESSOR_FILE} does not say {' and '.join(_NORMALISED)}, without which vLLM servers leave pixels "
+            "as they are, from 0 to 255"
+        )
     vision = Vision(shape, files, tokenizer, str(folder))
     reason = vision.why_not
     return (None, f"the image processor of {kind} {reason}") if reason else (vision, "")

@@ -8,9 +8,10 @@ from agentgym.errors import CorruptDataError
 from agentgym.render.chat import ChatRenderer
 from agentgym.render.config import ChatConfig
 from agentgym.render.guard import control_texts
+from agentgym.trainers.kinds import ImageRoute
 from agentgym.trainers.models.model import end_ids, num_known_ids
 from agentgym.trainers.models.sources import local_model
-from agentgym.trainers.models.vision import NO_IMAGES, Vision, find_vision
+from agentgym.trainers.models.vision import Vision, find_vision, why_not_by
 from agentgym.trainers.types import CausalLM, Tokenizer
 
 
@@ -19,21 +20,21 @@ def renderer_for(
     tokenizer: Tokenizer,
     chat: ChatConfig,
     *,
-    takes_images: bool = True,
+    route: ImageRoute = "embedded",
     own_vision: Vision | None = None,
 ) -> ChatRenderer:
     """Return the renderer of a model's prompts, with its vision if it sees.
 
     Args:
         path: the model's source; empty for a model that is built here.
-        takes_images: False if another process samples, which gets token ids alone.
+        route: engine that gets the images of prompts; empty: none does.
         own_vision: vision of a model that is built here.
     """
     if not path:
-        renderer = ChatRenderer(tokenizer, chat, vision=own_vision if takes_images else None)
-        renderer.why_text_only = NO_IMAGES if own_vision is not None and not takes_images else ""
+        renderer = ChatRenderer(tokenizer, chat, vision=own_vision)
+        renderer.why_text_only = "" if own_vision is not None else why_not_by("llava", route)
         return renderer
-    vision, why_text_only = find_vision(local_model(path), tokenizer) if takes_images else (None, NO_IMAGES)
+    vision, why_text_only = find_vision(local_model(path), tokenizer, route)
     renderer = ChatRenderer(tokenizer, chat, end_ids(path), vision=vision)
     renderer.why_text_only = why_text_only
     return renderer

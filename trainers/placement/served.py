@@ -15,6 +15,7 @@ from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.weights import FolderSync
 from agentgym.trainers.models.model import load_model, save_weights
 from agentgym.trainers.models.sources import local_model
+from agentgym.trainers.models.vision import vision_of
 from agentgym.trainers.models.vocabulary import check_ids, renderer_for
 from agentgym.trainers.placement.policy import Policy, context_limit, load_chat, load_context
 
@@ -46,14 +47,15 @@ async def open_served(
             f"vllm:{ON_RAY}: Ray starts servers for the roles of a training run alone; expected {EXPECTED}"
         )
     folder = Path(local_model(served.model))
-    model, tokenizer = load_model(str(folder), say=say, takes_images=False)
-    renderer = renderer_for(folder, tokenizer, load_chat(folder).changed(chat or {}), takes_images=False)
+    model, tokenizer = load_model(str(folder), say=say, route="vllm")
+    renderer = renderer_for(folder, tokenizer, load_chat(folder).changed(chat or {}), route="vllm")
     check_ids(model, tokenizer, renderer)
     facts = facts_of(model.config)
     root = Path(served.weight_dir or tempfile.mkdtemp(prefix="agentgym-weights-"))
     sync = FolderSync(root, partial(save_weights, model), witness(model), facts.vocab_size)
     config = EngineConfig(kind="vllm", urls=served.urls)
-    engine = VllmEngine(config, sync, facts, max_context_tokens=max_context_tokens or context_limit(model.config))
+    longest = max_context_tokens or context_limit(model.config)
+    engine = VllmEngine(config, sync, facts, max_context_tokens=longest, vision=vision_of(model))
     try:
         await engine.connect(say)
         await engine.update_weights(0)

@@ -22,6 +22,7 @@ from agentgym.trainers.engines.vllm.transfer import IpcChannel, NcclChannel, Tra
 from agentgym.trainers.engines.vllm.weights import FolderSync, Handover, LoraSync, Published, WeightSync, probe_ids
 from agentgym.trainers.kinds import TRANSFERS
 from agentgym.trainers.models.model import plain_tensors, save_model, save_weights
+from agentgym.trainers.models.vision import Vision, vision_of
 from agentgym.trainers.placement.channels import EngineChannel, Say, TrainedModel, on_rank
 from agentgym.trainers.planning.servers import MODEL_FOLDER, serve_commands, server_share, servers_note
 from agentgym.trainers.types import CausalLM, ModelShape
@@ -47,7 +48,8 @@ def servers(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
         sync = LoraSync(root, save, witness(model, has_adapters=True), facts.vocab_size)
     else:
         sync = FolderSync(root, partial(save_weights, model), witness(model), facts.vocab_size)
-    return VllmEngine(config.engine, sync, facts, max_context_tokens=config.model.max_context_tokens)
+    longest = config.model.max_context_tokens
+    return VllmEngine(config.engine, sync, facts, max_context_tokens=longest, vision=vision_of(model))
 
 
 def make_channel(weight_sync: str, device: torch.device) -> TransferChannel:
@@ -64,7 +66,9 @@ def make_channel(weight_sync: str, device: torch.device) -> TransferChannel:
     return IpcChannel(gpu_id(device)) if weight_sync == "ipc" else NcclChannel()
 
 
-def build_guest(config: TrainConfig, shape: ModelShape, rank: int) -> ReadOnlyServersEngine:
+def build_guest(
+    config: TrainConfig, shape: ModelShape, rank: int, vision: Vision | None = None
+) -> ReadOnlyServersEngine:
     """Create the engine of a rank that samples from vLLM servers to which other ranks give the weights.
 
     Each rank has the servers in another order, since a server is chosen in order if loads are equal.
@@ -76,6 +80,7 @@ def build_guest(config: TrainConfig, shape: ModelShape, rank: int) -> ReadOnlySe
         facts_of(shape),
         max_context_tokens=config.model.max_context_tokens,
         say=on_rank(rank),
+        vision=vision,
     )
 
 

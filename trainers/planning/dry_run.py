@@ -22,8 +22,10 @@ from agentgym.trainers.config.strategy_notes import strategy_notes
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.kinds import uses_bfloat16
 from agentgym.trainers.models.config import ModelConfig
+from agentgym.trainers.models.decoder import WeightCounts
 from agentgym.trainers.models.model_shapes import check_positions, plan_model, read_values
 from agentgym.trainers.models.sources import NAMED, PACKAGE, cached_model
+from agentgym.trainers.models.tower import tower_of
 from agentgym.trainers.planning.footprint import (
     BFLOAT16,
     PART_NAMES,
@@ -92,6 +94,8 @@ class DryRun:
     """What to do if a CPU samples a step for long; empty if it does not."""
     strategy_notes: tuple[str, ...] = ()
     """A line for each strategy that changes nothing in this run."""
+    vision_note: str = ""
+    """Pixels that the context holds, for a model that sees; empty for others."""
     context_note: str = ""
     """A note on conversations that are longer than the model was made for; empty if they are not."""
 
@@ -181,6 +185,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         **_servers(config, num_ranks, gpu_bytes),
         pace_note=pace_note(config, weights.own, on_gpu=gpu_bytes > 0, chat_template=template),
         context_note=long,
+        vision_note=_vision_note(config, weights),
         proposal="" if proposal is None else proposal.command(config.recipe),
         strategy_notes=tuple(note for own in config.by_env.values() for note in _strategy_notes(own)),
     )
@@ -260,6 +265,20 @@ def _chat_template(config: ModelConfig) -> str:
     template = str(found or "")
     known_family(template, config.codec)
     return template
+
+
+def _vision_note(config: TrainConfig, weights: WeightCounts) -> str:
+    """Return the pixels of a token of a picture, and those that a conversation holds at most."""
+    tower = tower_of(read_values(config.model))
+    if tower is None or not weights.senses:
+        return ""
+    longest = config.model.max_context_tokens
+    how = "trained" if weights.trains_senses else "frozen (model.vision=trained trains it)"
+    return (
+        f"pictures: a token for {tower.pixels_per_token:,} pixels, so {longest:,} tokens (model.max_context_tokens) "
+        f"hold {longest * tower.pixels_per_token / 1e6:.2g} megapixels at most; the tower and its projector have "
+        f"{weights.senses:,} parameters and are {how}"
+    )
 
 
 def _servers(config: TrainConfig, num_ranks: int, gpu_bytes: int) -> dict[str, Any]:

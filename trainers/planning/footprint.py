@@ -18,8 +18,9 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.kinds import TRANSFERS, max_logits, uses_bfloat16
 from agentgym.trainers.models.config import LoraSettings, ModelConfig
 from agentgym.trainers.models.decoder import Sizes, WeightCounts
-from agentgym.trainers.models.model_shapes import plan_model
+from agentgym.trainers.models.model_shapes import plan_model, read_values
 from agentgym.trainers.models.processor import leaves_avx512_unused, multiplies_bfloat16
+from agentgym.trainers.models.tower import tower_of
 
 FLOAT32, BFLOAT16 = 4, 2
 _BLOCK, _SCALE_BLOCK = 64, 256
@@ -37,6 +38,7 @@ PART_NAMES: Final = {
     "gathered": "layers gathered at one time",
     "cast_weights": "copies of the matrices in bfloat16",
     "activations": "activations of a microbatch",
+    "vision": "activations of the vision tower",
     "engine_weights": "engine's weights",
     "kv_cache": "engine's keys and values",
     "roles": "models of other roles",
@@ -68,6 +70,8 @@ class Footprint:
     """Tensors of one piece of logits."""
     engine_weights: int
     kv_cache: int
+    vision: int = 0
+    """Activations of a trained vision tower, if every token of a micro-batch is a picture's; a frozen one has none."""
     roles: int = 0
     """Models of other roles (``roles.NAME``), with their training states and engines."""
 
@@ -166,7 +170,17 @@ def footprint(
         logits=NUM_LOGIT_TENSORS * FLOAT32 * min(max_logits(is_gpu=on_gpu), num_tokens * sizes.vocab),
         engine_weights=_engine_weights(config, sizes, weights, on_gpu=on_gpu),
         kv_cache=engine_cache(config, sizes, num_ranks, on_gpu=on_gpu) if config.engine.traits.is_embedded else 0,
+        vision=_of_tower(config, weights, num_own, in_bfloat16=in_bfloat16),
     )
+
+
+def _of_tower(config: TrainConfig, weights: WeightCounts, num_tokens: int, *, in_bfloat16: bool) -> int:
+    """Return the bytes of a trained tower's activations for so many tokens of pictures."""
+    tower = tower_of(read_values(config.model)) if weights.trains_senses else None
+    if tower is None:
+        return 0
+    per_patch = tower.bytes_per_patch(recompute=config.loss.recompute_activations, in_bfloat16=in_bfloat16)
+    return round(num_tokens * tower.patches_per_token * per_patch)
 
 
 def longest_row(config: TrainConfig) -> int:

@@ -62,14 +62,12 @@ def load_policy(
     if settings.path and not roles.loads(is_main=ranks.is_main) and settings.lora.quantize == "none":
         return None
     if settings.path:
-        model, _ = load_model(settings.path, settings.lora.quantize, tokenizer, takes_images=config.takes_images)
+        model, _ = load_model(settings.path, settings.lora.quantize, tokenizer, route=config.image_route)
         check_positions(model.config.to_dict(), settings.max_context_tokens)
     else:
-        vision = build_vision(tokenizer, settings) if config.takes_images else None
+        vision = build_vision(tokenizer, settings, config.image_route)
         model = build_model(tokenizer, settings, derive_seed(config.seed, "model"), vision)
     check_ids(model, tokenizer, renderer)
-    if settings.vision == "trained":
-        train_vision(model)
     # for shards the first rank sends them from the machine's memory, tensor by tensor
     made = _prepared(model, config, ranks, on_host=roles.gather or roles.lend)
     prepare_saving(made, tokenizer, renderer.turn_end_ids)
@@ -82,6 +80,8 @@ def _prepared(model: CausalLM, config: TrainConfig, ranks: Ranks, *, on_host: bo
         reuse_freed_memory()
     check_experts(model, config, ranks.count, device)
     model = add_lora(model, config.model.lora, derive_seed(config.seed, "lora"))
+    if config.model.vision == "trained":
+        train_vision(model)  # after peft, which freezes everything below adapters
     if not on_host:
         model.to(device)
     use_fused_attention(model)
@@ -110,9 +110,7 @@ def load_teacher(config: TrainConfig, renderer: ChatRenderer, tokenizer: Tokeniz
     source = config.loss.teacher
     if not source:
         return None
-    teacher, its_tokenizer = (
-        load_model(source, takes_images=config.takes_images) if ranks.is_main else (None, tokenizer)
-    )
+    teacher, its_tokenizer = load_model(source, route=config.image_route) if ranks.is_main else (None, tokenizer)
     if its_tokenizer.get_vocab() != tokenizer.get_vocab():
         raise UsageError(
             f"the teacher {source} has another tokenizer ({len(its_tokenizer)} tokens) than the policy "

@@ -17,6 +17,7 @@ from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard, shard_from_first
 from agentgym.trainers.models.model import frozen_copy, never_trained
 from agentgym.trainers.models.quantized import is_quantized
+from agentgym.trainers.models.vision import vision_of
 from agentgym.trainers.placement.build import borrowing_engine, build_engine, engine_notes
 from agentgym.trainers.placement.channels import EngineChannel, TrainedModel, WeightChannel
 from agentgym.trainers.placement.lending import GatherOnDemand
@@ -138,7 +139,7 @@ class RunPolicy:
                 config, self._gather_on_demand.empty_model, self._gather_on_demand.present, num_episodes
             )
         if roles.share_servers and not (ranks.is_main or roles.all_send):
-            return build_guest(config, self.model.config, ranks.rank)
+            return build_guest(config, self.model.config, ranks.rank, vision_of(self.model))
         if self._cluster is not None and config.cluster.plays:
             return engine_on(
                 self._cluster, ranks, config, self.served, self._tokenizer, self._role, all_ranks_sample=roles.all_play

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from agentgym.errors import ConfigError, UsageError
+from typing import Final
+
+from agentgym.errors import ConfigError, MachineError, MissingDataError, MissingExtraError, SandboxRefusedError
 from agentgym.registry import find, is_remote, make
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.pool import EnvPool
@@ -11,10 +13,13 @@ from agentgym.trainers.losses.episodes_trial import try_with_episodes
 from agentgym.trainers.losses.trial import try_out
 from agentgym.trainers.models.model import load_tokenizer
 from agentgym.trainers.models.sources import cached_model
-from agentgym.trainers.models.vision import NO_IMAGES
+from agentgym.trainers.models.vision import why_not_by
 from agentgym.trainers.models.vocabulary import renderer_for
 from agentgym.trainers.run.env import RunEnv
 from agentgym.types import Task
+
+_OF_THIS_MACHINE: Final = (MachineError, MissingDataError, MissingExtraError, SandboxRefusedError)
+"""Errors of an environment that the machine of the run may not have."""
 
 
 def rehearse(config: TrainConfig) -> list[str]:
@@ -32,13 +37,11 @@ def rehearse(config: TrainConfig) -> list[str]:
     path = config.model.path
     has_model = bool(path) and cached_model(path) is not None
     tokenizer = load_tokenizer(path) if has_model else None
-    renderer = (
-        None
-        if tokenizer is None
-        else renderer_for(path, tokenizer, config.model.chat, takes_images=config.takes_images)
-    )
+    renderer = None if tokenizer is None else renderer_for(path, tokenizer, config.model.chat, route=config.image_route)
     if renderer is not None:
         notes += renderer.notes
+    if config.loss.layout == "packed" and (renderer.vision if renderer else config.model.picture_size):
+        raise ConfigError("loss.layout=packed takes no images: use loss.layout=prefix or rows (docs/vision.md)")
     if config.model.vision == "trained" and (why := _why_text_only(config, renderer)):
         raise ConfigError(f"model.vision=trained: {why} (docs/vision.md)")
     task: Task | None = None
@@ -47,7 +50,7 @@ def rehearse(config: TrainConfig) -> list[str]:
             continue
         try:
             make(own.env.id, **own.env.kwargs).close()
-        except UsageError as error:  # data that only the machine of the run has, say
+        except _OF_THIS_MACHINE as error:
             notes.append(f"{own.env.id} cannot be made here, so its start was not tried: {error}")
             continue
         env = RunEnv(name, own, lambda make_env: EnvPool(make_env, 1))
@@ -72,4 +75,4 @@ def _why_text_only(config: TrainConfig, renderer: ChatRenderer | None) -> str:
         return ""
     if not config.model.picture_size:
         return "a model that is built here reads text alone; set model.picture_size"
-    return "" if config.takes_images else NO_IMAGES
+    return why_not_by("llava", config.image_route)

@@ -288,7 +288,7 @@ class RunRoles:
         if role.model.get("path"):
             tokenizer = load_tokenizer(own.model.path)
         if not is_copy:
-            renderer = renderer_for(own.model.path, tokenizer, own.model.chat, takes_images=own.takes_images)
+            renderer = renderer_for(own.model.path, tokenizer, own.model.chat, route=own.image_route)
         if is_copy and self._ranks.count == 1:  # under adapters it shares the other weights with the policy
             loaded: CausalLM | None = copy_of_trained(self._model)
         else:

@@ -93,8 +93,8 @@ class Run:
             path,
             self.tokenizer,
             config.model.chat,
-            takes_images=config.takes_images,
-            own_vision=None if path else build_vision(self.tokenizer, config.model),
+            route=config.image_route,
+            own_vision=None if path else build_vision(self.tokenizer, config.model, config.image_route),
         )
         for env in self.envs:  # before the weights are read, which can take minutes
             env.check_prompts(self.renderer)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from agentgym.errors import UsageError
+from agentgym.errors import PromptTooLongError, UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import DemonstrationAgent
 from agentgym.rollout.context import ContextConfig, Room, open_context
@@ -46,6 +46,8 @@ class Writer:
                 except _TextInTheWayError as found:
                     conversation = _without_text(conversation, found.at)
                     self.lost["text"] += 1
+        except PromptTooLongError:
+            return None
         except UsageError as error:
             raise UsageError(f"{conversation.where}: {error}") from error
         if turns is None:

@@ -21,7 +21,7 @@ from agentgym.envs.gui.gui_env import GuiEnv
 from agentgym.envs.gui.site import Sites, Upstream
 from agentgym.envs.gui.web_app.process import AppProcess
 from agentgym.envs.gui.web_app.spec import AppTask, Cell, Rows, WebApp, load_web_app
-from agentgym.errors import CorruptDataError, EnvError, UsageError, error_text
+from agentgym.errors import CorruptDataError, EnvError, MissingDataError, UsageError, error_text
 from agentgym.types import Message, Observation, Task, ToolCall
 
 PYTHON = "AGENTGYM_WEBAPP_PYTHON"
@@ -242,7 +242,7 @@ def function_of(app: WebApp, reference: str) -> Callable[..., Any]:
     file, _, name = reference.partition(":")
     path = app.here / file
     if not path.is_file():
-        raise UsageError(f"application {app.name!r}: no file {str(path)!r}")
+        raise MissingDataError(f"application {app.name!r}: no file {str(path)!r}")
     found = _names_of(path, path.stat().st_mtime_ns).get(name)
     if not callable(found):
         raise UsageError(f"application {app.name!r}: no function {name!r} in {str(path)!r}")

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from agentgym.errors import CorruptDataError, UsageError, require_known, unknown_name
+from agentgym.errors import CorruptDataError, MissingDataError, UsageError, require_known, unknown_name
 
 APPS = Path(__file__).parent / "apps"
 """Folders of the applications that come with agentgym, each with an ``app.toml``."""
@@ -141,7 +141,7 @@ def load_web_app(name: str | Path) -> WebApp:
         require_known("application (or path of a .toml file)", str(name), known)
         path = APPS / str(name) / "app.toml"
     if not path.is_file():
-        raise UsageError(f"no file {str(path)!r}")
+        raise MissingDataError(f"no file {str(path)!r}")
     try:
         given: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
         return TypeAdapter(WebApp).validate_python({**given, "here": path.resolve().parent})

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from agentgym.canonical import digest
 from agentgym.envs.rows import read_rows
-from agentgym.errors import CorruptDataError, UsageError
+from agentgym.errors import CorruptDataError, MissingDataError, UsageError
 
 SITES: Final = ("shopping", "shopping_admin", "reddit", "gitlab", "wikipedia", "map", "homepage")
 """WebArena's names of its sites."""
@@ -106,7 +106,9 @@ def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield from ((str(file), record) for record in read_rows(file))
         return
     if not path.is_file():
-        raise UsageError(f"there is no file or folder {path}; give config_files/test.raw.json of WebArena, or a folder")
+        raise MissingDataError(
+            f"there is no file or folder {path}; give config_files/test.raw.json of WebArena, or a folder"
+        )
     yield from ((f"{path}, row {number}", record) for number, record in enumerate(read_rows(path)))
 
 

@@ -27,7 +27,7 @@ from agentgym.envs.gui.web_arena.configs import (
 )
 from agentgym.envs.gui.web_arena.rules import has_contents, is_right_answer, is_right_url
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import EnvError, EnvTimeoutError, UsageError, require_known
+from agentgym.errors import EnvError, EnvTimeoutError, MissingDataError, UsageError, require_known
 from agentgym.types import Message, Observation, Task, ToolCall
 
 INSTRUCTION: Final = "When it is done, or cannot be done, say done with the answer, if one is asked for."
@@ -295,6 +295,6 @@ def _read_hosting(path: Path) -> tuple[Mapping[str, str], Sequence[str]]:
         addresses = {str(name): str(address) for name, address in held["addresses"].items()}
         return addresses, tuple(map(str, held.get("reset_command", ())))
     except OSError as error:
-        raise UsageError(f"addresses: {path} cannot be read: {error}") from None
+        raise MissingDataError(f"addresses: {path} cannot be read: {error}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"addresses: {path} is no JSON file with addresses by site: {error}") from None

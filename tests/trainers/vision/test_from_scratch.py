@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +15,12 @@ import torch
 from transformers import AutoModelForImageTextToText
 
 from agentgym import make
-from agentgym.errors import ConfigError, UsageError
-from agentgym.media import FOLDER, has_media, spans_in
+from agentgym.errors import ConfigError, CorruptDataError, RunStoppedError, UsageError
+from agentgym.media import FOLDER, MEDIA, has_media, spans_in
 from agentgym.render.config import ChatConfig
+from agentgym.report.packing import unpacked
+from agentgym.report.run_folder import open_run_folder
+from agentgym.report.traces import sample_traces
 from agentgym.rollout.record import read_json_lines, read_records, record_path
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
@@ -109,6 +116,47 @@ def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], message:
         ModelConfig(**settings)
 
 
+def test_a_demonstration_without_room_tells_the_numbers(tmp_path: Path) -> None:
+    """The reason was "None", as the oracle's agent ended the episode without one."""
+    said = (
+        r"no episode of 64 had room for a turn: the first prompt has \d+ tokens, the demonstrated action \d+, and the "
+    )
+    with pytest.raises(RunStoppedError, match=rf"{said}context holds 24; raise model\.max_context_tokens"):
+        train(_config("model.max_context_tokens=24", "sampling.max_new_tokens=1"), tmp_path / "run")
+
+
+def test_an_evaluation_says_nothing_of_a_frozen_tower(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It said that the tower stays as it is, of a run that had trained it."""
+    load_model(finished / "model")
+    assert "stay as they are" not in capsys.readouterr().err
+
+
 def test_where_another_process_samples_it_is_refused_before_the_run(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="images reach the embedded engine of this process alone"):
+    with pytest.raises(UsageError, match="vLLM servers get images of qwen2_vl, qwen2_5_vl, not of llava"):
         train(_config("engine.kind=vllm", 'engine.urls=["http://127.0.0.1:9"]'), tmp_path / "run")
+
+
+def test_pictures_that_are_missing_or_changed_have_a_placeholder(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Report and view failed; a replay or a resumed run must fail still, as it needs the pixels."""
+    run_dir = tmp_path / "run"
+    shutil.copytree(finished, run_dir)
+    path = record_path(run_dir, 0)
+    (record, *_) = read_records(path)
+    shown = [spans_in(one.segments[0].token_ids)[0].digest for one in record.group.trajectories]
+    lost = run_dir / FOLDER / f"{shown[0]}.png"
+    lost.unlink()
+    monkeypatch.setattr(MEDIA, "_held", OrderedDict())
+    monkeypatch.setattr(MEDIA, "_folders", [])
+    command = [sys.executable, "-m", "agentgym", "view", str(run_dir), "--episodes", "4"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"[{FOLDER}/{lost.name} is missing or was changed]" in done.stdout.replace("\n", "")
+    page = (run_dir / "report.html").read_text()
+    assert f"Pictures that are missing or were changed: 1, such as {FOLDER}/{lost.name}" in page
+    traces = sample_traces(open_run_folder(run_dir), None)
+    images = [image for block in traces["blocks"] for one in unpacked(block) for image in one["opening_images"]]  # type: ignore[attr-defined]
+    assert {image["data"] for image in images if image["type"] == "missing"} == {f"{FOLDER}/{lost.name}"}
+    assert any(image["type"] != "missing" for image in images)
+    with pytest.raises(CorruptDataError, match=f"the image {shown[0]} of a prompt is missing"):
+        read_records(path)

@@ -244,12 +244,23 @@ def test_where_another_process_samples_a_model_is_one_of_text(folder_of: FolderO
     folder = folder_of("qwen2_5_vl")
     assert vision_of(load_model(folder)[0]) is not None
     told: list[str] = []
-    model, tokenizer = load_model(folder, say=told.append, takes_images=False)
+    model, tokenizer = load_model(folder, say=told.append, route="")
     assert vision_of(model) is None
-    renderer = renderer_for(folder, tokenizer, ChatConfig(), takes_images=False)
+    renderer = renderer_for(folder, tokenizer, ChatConfig(), route="")
     assert renderer.vision is None and not has_media(renderer.prompt_ids([shown("look", picture(1))], ()))
-    assert any("images reach the embedded engine of this process alone" in line for line in told)
+    assert any("images reach the embedded engine, or vLLM servers of engine.urls" in line for line in told)
     config = load_recipe("tiny")
-    assert config.takes_images
-    assert not apply_overrides(config, ["engine.kind=vllm", 'engine.urls=["http://127.0.0.1:1"]']).takes_images
-    assert not replace(config, cluster=ClusterConfig(address="local", num_env_workers=1)).takes_images
+    assert config.image_route == "embedded"
+    served = ["engine.kind=vllm", 'engine.urls=["http://127.0.0.1:1"]']
+    assert apply_overrides(config, served).image_route == "vllm"
+    adapters = ["model.path=smollm2", "model.lora.rank=2", "engine.weight_sync=lora"]
+    assert not apply_overrides(config, [*served, *adapters]).image_route
+    assert not replace(config, cluster=ClusterConfig(address="local", num_env_workers=1)).image_route
+
+
+def test_a_family_that_servers_do_not_see_is_one_of_text_there(folder_of: FolderOf) -> None:
+    tokenizers = {name: AutoTokenizer.from_pretrained(folder_of(name)) for name in FAMILIES}
+    found = {name: find_vision(folder_of(name), tokenizers[name], "vllm") for name in FAMILIES}
+    assert not any(vision for vision, _ in found.values())
+    assert "vLLM servers get images of qwen2_vl, qwen2_5_vl, not of llava" in found["llava"][1]
+    assert "does not say image_mean and image_std" in found["qwen2_5_vl"][1], "the server would not normalise pixels"

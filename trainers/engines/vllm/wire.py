@@ -18,18 +18,30 @@ from agentgym.types import Completion, FinishReason, Json, JsonObject
 MIN_TEMPERATURE = 0.01
 """Smallest temperature that vLLM supports. It silently raises lower ones, which changes the distribution."""
 
+_NEVER = -100.0
+"""Smallest bias of a logit that vLLM takes: a probability below 1e-40 beside logits of ordinary size."""
+
 
 class ServerFaultError(EngineError):
     """A server did not answer, or its answer is invalid; another server may succeed."""
 
 
 def completion_body(
-    model: str, prompt_ids: Sequence[int], sampling: SamplingParams, max_new_tokens: int, cache_salt: str, name: str
+    model: str,
+    prompt_ids: Sequence[int],
+    sampling: SamplingParams,
+    max_new_tokens: int,
+    cache_salt: str,
+    name: str,
+    banned: Sequence[int] = (),
 ) -> JsonObject:
     """Return the request body of one completion.
 
     It sets every field for which a server could have its own default. The model's end-of-sequence token does not end
     the completion (``ignore_eos``); the caller's stop tokens do.
+
+    Args:
+        banned: token ids whose probability is 0, such as placeholders of images.
     """
     return {
         "model": model,
@@ -50,6 +62,7 @@ def completion_body(
         "skip_special_tokens": False,
         "cache_salt": cache_salt,
         "request_id": name,
+        **({"logit_bias": {str(token): _NEVER for token in banned}} if banned else {}),
     }
 
 

@@ -97,12 +97,14 @@ class AgentGymWeights:
         """
         model = self.model_runner.get_model()
         fused = getattr(model, "packed_modules_mapping", {})
+        prefixes = _checkpoint_prefixes(model)
         parameters = {}
         for name, parameter in model.named_parameters():
             plain = name.replace(".base_layer.", ".")  # of a server that swaps adapters
             if ".lora_" in plain:
                 continue
-            *path, module, kind = plain.split(".")  # as in model.layers.0.self_attn.qkv_proj.weight
+            own = next((old + plain.removeprefix(new) for new, old in prefixes if plain.startswith(new)), plain)
+            *path, module, kind = own.split(".")  # as in model.layers.0.self_attn.qkv_proj.weight
             parts = [".".join([*path, part, kind]) for part in fused.get(module, [module])]
             parameters[plain] = (parts, f"{bit_sum(parameter):x}" if parameter.numel() else None)
         dtype = str(self.model_runner.model_config.dtype).removeprefix("torch.")
@@ -170,6 +172,16 @@ def checksum_of(paths: Sequence[Path]) -> str:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
+
+
+def _checkpoint_prefixes(model: Any) -> list[tuple[str, str]]:
+    """Return prefixes of parameters and those of checkpoints in their place, for models with a vision tower."""
+    renamed = getattr(getattr(model, "hf_to_vllm_mapper", None), "orig_to_new_prefix", None) or {}
+    found: dict[str, str] = {}
+    for old, new in renamed.items():
+        if new:
+            found.setdefault(new, old)
+    return sorted(found.items(), key=lambda pair: -len(pair[0]))
 
 
 def _num_given(states: Any, at: int) -> int:

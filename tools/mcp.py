@@ -23,7 +23,15 @@ from typing import Any, ClassVar, Final
 
 from agentgym.env.tool_env import ToolEnv
 from agentgym.env.worker_thread import loop_thread
-from agentgym.errors import EnvError, EnvTimeoutError, ToolError, UsageError, error_text, require_extra
+from agentgym.errors import (
+    EnvError,
+    EnvTimeoutError,
+    MissingDataError,
+    ToolError,
+    UsageError,
+    error_text,
+    require_extra,
+)
 from agentgym.json_schema.validation import dangling_reference, schema_error, violations
 from agentgym.proxies import by_proxy
 from agentgym.settings import Settings
@@ -75,7 +83,7 @@ class McpServer(Settings):
         if self.cwd and not self.command:
             raise UsageError(f"cwd of an MCP server is for a command, which {self.place} is not")
         if self.cwd and not Path(self.cwd).is_dir():
-            raise UsageError(f"cwd of the MCP server {self.place}: {self.cwd} is no folder")
+            raise MissingDataError(f"cwd of the MCP server {self.place}: {self.cwd} is no folder")
 
     @property
     def place(self) -> str:

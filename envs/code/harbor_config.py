@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from agentgym.errors import CorruptDataError, UsageError
+from agentgym.errors import CorruptDataError, MissingDataError, UsageError
 
 _TEMPLATE: Final = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}", re.DOTALL)
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([KMG])(?:i?B)?", re.IGNORECASE)
@@ -206,7 +206,8 @@ def host_values(variables: Mapping[str, str], place: str) -> dict[str, str]:
         if template is not None:
             replaced = os.environ.get(template[1], template[2])
             if replaced is None:
-                raise UsageError(f"{place}: {name} is {value}, and {template[1]} is not set on this machine; export it")
+                why = f"{template[1]} is not set on this machine; export it"
+                raise MissingDataError(f"{place}: {name} is {value}, and {why}")
             found[name] = replaced
     return found
 

@@ -15,7 +15,7 @@ from agentgym.envs.search.question import Question
 from agentgym.envs.search.question_files import Format
 from agentgym.envs.search.question_set import QuestionSet, Sources, question_set
 from agentgym.envs.search.search_env import SearchEnv
-from agentgym.errors import UsageError, require_known
+from agentgym.errors import MissingDataError, UsageError, require_known
 from agentgym.tools.retrieval.corpus import corpus_of
 from agentgym.tools.retrieval.indexes import BACKENDS, IndexOptions, open_retriever
 from agentgym.tools.retrieval.memory import MemoryRetriever
@@ -116,7 +116,7 @@ def questions_at(questions: Paths | None) -> str:
     """Return the path of the questions.
 
     Raises:
-        UsageError: neither the argument nor the environment variable names it; the message says what to do.
+        MissingDataError: neither the argument nor the environment variable names it; the message says what to do.
     """
     if questions is not None:
         return str(questions)
@@ -124,7 +124,7 @@ def questions_at(questions: Paths | None) -> str:
     if folder is not None and Path(folder, FILE).is_file():
         return str(Path(folder, FILE))
     tried = f"{DATA_VARIABLE} is not set" if folder is None else f"{DATA_VARIABLE} is {folder!r}, without {FILE}"
-    raise UsageError(
+    raise MissingDataError(
         "real questions do not come with agentgym: name them by questions=..., a file in the format of HotpotQA, "
         f"2WikiMultihopQA, MuSiQue or Natural Questions, or datasets:PATH[#CONFIG][@SPLIT] ({tried}); questions that "
         "need no data are those of agentgym/WikiWorld-v0"

@@ -198,7 +198,7 @@ def host_values(variables: Mapping[str, str], place: str) -> dict[str, str]:
     As in Harbor, a value is a template as a whole or not at all.
 
     Raises:
-        UsageError: a variable is not set on this machine and has no default.
+        MissingDataError: a variable is not set on this machine and has no default.
     """
     found = dict(variables)
     for name, value in variables.items():
@@ -206,8 +206,9 @@ def host_values(variables: Mapping[str, str], place: str) -> dict[str, str]:
         if template is not None:
             replaced = os.environ.get(template[1], template[2])
             if replaced is None:
-                why = f"{template[1]} is not set on this machine; export it"
-                raise MissingDataError(f"{place}: {name} is {value}, and {why}")
+                raise MissingDataError(
+                    f"{place}: {name} is {value}, and {template[1]} is not set on this machine; export it"
+                )
             found[name] = replaced
     return found
 

@@ -255,8 +255,8 @@ class DriftMeter:
             if first is not None:
                 spoken.pop(key, None)
                 is_here = not isinstance(group, GroupMetadata)
-                windows = [(segment.role, sampled_row(segment)) for segment in first.segments]
-                spoken[key] = windows if is_here else None
+                windows = first.segments if is_here else ()  # another rank has the tokens of an outline
+                spoken[key] = [(one.role, sampled_row(one)) for one in windows] if is_here else None
         rows = [row for own in spoken.values() for row in own or ()]
         made = score_by_role(models, rows, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch)
         scores = iter(made)

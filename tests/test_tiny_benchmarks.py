@@ -211,3 +211,14 @@ def test_policies_of_miniwob_and_their_replay(run: Run, tmp_path: Path) -> None:
     assert "click-test" in (tmp_path / "solvers.json").read_text(encoding="utf-8")
     run("gui/miniwob_replay.py", "--episodes", "2", "--envs", "1", "--out", tmp_path / "replay.json")
     assert read(tmp_path / "replay.json")
+
+
+@pytest.mark.slow
+def test_success_of_a_planner_against_its_lookups(run: Run, tmp_path: Path) -> None:
+    tiny = ("num_steps=1", "sft.num_demos=64", "eval.num_episodes=4", "groups_per_step=1", "group.group_size=2")
+    script, runs = "roles/pareto.py", ("--runs", tmp_path / "runs")
+    run(script, "run", "--costs", "0", "0.1", *runs, "--change", *tiny)
+    run(script, "report", *runs, "--out", tmp_path)
+    rows = read(tmp_path / "pareto.json")["rows"]
+    assert [row["cost"] for row in rows] == [0.0, 0.1]
+    assert all(row["lookups_before"] >= 0 for row in rows) and (tmp_path / "pareto.svg").is_file()

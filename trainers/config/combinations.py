@@ -124,6 +124,12 @@ def _check_help(config: TrainConfig) -> None:
             f"{' and '.join(imitating)} acts on demonstrated tokens, and there are none: set "
             'strategy.guidance={"kind": "demonstration"}, in a mixture for every environment'
         )
+    again = [part.name for part, _ in config.loss.parts() if "replayed" in part.read_by_function()]
+    if again and not config.strategy.replays:
+        raise ConfigError(
+            f"{' and '.join(again)} acts on replayed tokens, and there are none: set "
+            'strategy.replay={"kind": "start_samples"}, in a mixture for every environment'
+        )
 
 
 def _check_pruning(config: TrainConfig) -> None:

@@ -128,7 +128,7 @@ def test_a_share_of_less_than_half_a_group_is_told(kind: str) -> None:
         return strategy_notes(apply_overrides(load_recipe("tiny"), [chosen, "groups_per_step=8", *more]), None, None)
 
     (told,) = notes(0.05)
-    assert "a share of 0.05" in told and "raise strategy.replay.share above 0.059" in told
+    assert "a share of 0.05" in told and "raise its share above 0.059" in told
     assert notes(0.06) == ()
     moved = '[{"key": "strategy.replay.share", "from": 0.05, "to": 0.5, "steps": 3}]'
     assert notes(0.05, f"schedules={moved}") == ()

@@ -66,16 +66,12 @@ def _budget(config: TrainConfig) -> Iterator[str]:
 
 
 def _replay(config: TrainConfig) -> Iterator[str]:
-    replay, num_fresh = config.strategy.replay, config.groups_per_step
-    share = getattr(replay, "share", 0.0)
-    is_scheduled = any(one.get("key") == "strategy.replay.share" for one in config.schedules)
-    if not config.strategy.replays_groups or is_scheduled or not 0 < share < 1:
-        return
-    if not round(num_fresh * share / (1 - share)):
-        least = 0.5 / (num_fresh + 0.5)
+    share, num_fresh = getattr(config.strategy.replay, "share", 0.0), config.groups_per_step
+    is_fixed = all(one["key"] != "strategy.replay.share" for one in config.schedules)
+    if config.strategy.replays_groups and is_fixed and 0 < share < 1 and not round(num_fresh * share / (1 - share)):
         yield (
-            f"strategy.replay={replay.kind} replays a share of {share:g}, which is less than half a group beside the "
-            f"{num_fresh} of a step: it changes nothing; raise strategy.replay.share above {least:.3f}"
+            f"strategy.replay={config.strategy.replay.kind} replays a share of {share:g}, under half a group beside "
+            f"the {num_fresh} of a step: it changes nothing; raise its share above {0.5 / (num_fresh + 0.5):.3f}"
         )
 
 

@@ -142,7 +142,7 @@ class MediaStore:
                 with self._lock:
                     self._hold(digest, png)
                 return png
-        places = ", ".join(map(str, self._folders)) or "memory"
+        places = ", ".join(map(str, self._folders)) or f"memory alone, as the run has no folder {FOLDER}"
         raise CorruptDataError(f"the image {digest} of a prompt is missing; looked in {places}")
 
     def named(self, line: str) -> str:

@@ -221,6 +221,9 @@ def _made(entry: EnvEntry, kwargs: dict[str, Any]) -> Env:
 
     from agentgym.env.env import Env
 
+    mode, modes = kwargs.get("render_mode"), getattr(creator_of(entry), "metadata", {}).get("render_modes", ())
+    if mode is not None and modes and mode not in modes:  # Gymnasium warns, and goes on
+        raise UsageError(f"{entry.id}: render_mode={mode!r}: expected {' or '.join(map(repr, modes))}")
     try:
         made = gymnasium.make(entry.id, **kwargs).unwrapped
     except TypeError as error:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import agentgym
 from agentgym import Env, Message, Task, ToolCall, ToolEnv, ToolError, tool
 from agentgym.env.tasks import SeededTasks
 from agentgym.errors import (
@@ -127,6 +128,12 @@ def test_free_text_environment() -> None:
 def test_render_mode_ansi() -> None:
     assert started(Echo(render_mode="ansi"), task=1).render() == "train-1"
     assert started(Echo()).render() is None
+
+
+def test_an_unknown_render_mode_is_refused_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    with pytest.raises(UsageError, match=r"Household-v0: render_mode='ascii': expected 'ansi' or 'human'"):
+        agentgym.make("agentgym/Household-v0", render_mode="ascii")
+    assert not recwarn.list
 
 
 def test_unimplemented_methods_are_named() -> None:

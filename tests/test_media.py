@@ -39,7 +39,9 @@ def test_a_folder_holds_each_image_once_and_other_processes_read_it(tmp_path: Pa
 
 def test_a_missing_or_changed_image_is_named(tmp_path: Path) -> None:
     store = MediaStore()
-    with pytest.raises(CorruptDataError, match="the image 0123 of a prompt is missing"):
+    with pytest.raises(
+        CorruptDataError, match="0123 of a prompt is missing; looked in memory alone, as the run has no"
+    ):
         store.get("0123")
     store.write_to(tmp_path)
     digest = store.put(picture(5))

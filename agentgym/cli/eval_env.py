@@ -70,14 +70,15 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
 
 def cost_line(summary: EvalSummary) -> str:
     """Return the cost of valid episodes and the money spent in all; empty for a policy that has no price."""
-    if summary.cost is None and summary.spent is None:
-        is_endpoint = ENDPOINT in summary.policy  # a local model has no price
-        why = "no price for the policy in --prices" if summary.counts_tokens else "the endpoint reports no token counts"
-        return f"– ({why})" if is_endpoint else ""
+    is_endpoint = ENDPOINT in summary.policy
+    if summary.cost is None and summary.spent is None and not is_endpoint:  # a local model has no price
+        return ""
     told = f"{cost_text(summary.mean_cost)} per valid episode, {cost_text(summary.cost)} for all of them"
     if summary.cost is None:
-        why = "no price for the policy in --prices" if summary.counts_tokens else "the endpoint reports no token counts"
-        told = f"– ({why})"
+        counted = (
+            "no price for the policy in --prices" if summary.counts_tokens else "the endpoint reports no token counts"
+        )
+        told = f"– ({counted if is_endpoint else 'the policy is no endpoint'})"
     if summary.spent is not None:
         told += f"; spent in all: {summary.spent_text}"
     return told

@@ -89,7 +89,8 @@ def training_runs(folders: str | Path | Sequence[str | Path]) -> list[RunFolder]
                 continue
             run = open_run_folder(path)
             if run.kind != "training run":
-                raise UsageError(f"{path} is not a training run but an {run.kind}; compare those with agentgym compare")
+                shows = "agentgym view shows it" if run.kind == "cross-play" else "agentgym compare compares those"
+                raise UsageError(f"{path} is not the folder of a training run, its kind is {run.kind}; {shows}")
             found[path.resolve()] = run
     if not found:
         raise UsageError("name at least one folder of a training run or of a sweep")

@@ -14,7 +14,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from agentgym.canonical import readable_json, shell_word
-from agentgym.errors import UsageError
+from agentgym.errors import CorruptDataError, UsageError
 from agentgym.evals.attempts import inner_policy
 from agentgym.evals.cross_play import RESULT_NAME
 from agentgym.evals.prices import cost_text
@@ -284,18 +284,27 @@ def _repeats(run: RunFolder) -> list[dict[str, object]]:
 
 
 def _ratings(run: RunFolder) -> list[dict[str, str]]:
-    """Return the ratings of a cross-play's policies, the best first; none for another run or an unfinished one."""
-    found = read_json_object(run.path / RESULT_NAME) if run.kind == "cross-play" else {}
-    return [
-        {
-            "policy": str(one["policy"]),
-            "Elo": f"{one['elo']:.0f}",
-            "95 % interval": f"{one['low']:.0f} to {one['high']:.0f}",
-            "points a game": f"{one['points']:.3f}",
-            "games": str(one["num_games"]),
-        }
-        for one in found.get("ratings", [])
-    ]
+    """Return the ratings of a cross-play's policies, the best first; none for another run or an unfinished one.
+
+    Raises:
+        CorruptDataError: the file of the ratings was changed.
+    """
+    path = run.path / RESULT_NAME
+    found = read_json_object(path) if run.kind == "cross-play" else {}
+    try:
+        return [
+            {
+                "policy": str(one["policy"]),
+                "Elo": f"{one['elo']:.0f}",
+                "95 % interval": f"{one['low']:.0f} to {one['high']:.0f}",
+                "points a game": f"{one['points']:.3f}",
+                "games": str(one["num_games"]),
+            }
+            for one in found.get("ratings", [])
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        again = f"agentgym cross-play --resume {shell_word(run.path)}"
+        raise CorruptDataError(f"{path} holds no ratings ({error!r}); {again} writes them anew") from error
 
 
 def _types(run: RunFolder) -> dict[str, object] | None:

@@ -69,6 +69,18 @@ def test_a_page_shows_ratings_and_the_games_of_each_pair(run: Command) -> None:
     assert "has several pairs; name one by --evaluation: oracle against random" in said
 
 
+def test_a_changed_file_of_ratings_is_one_line_and_a_resume_writes_it_anew(run: Command) -> None:
+    run("cross-play", GAME, "--policy", "oracle", "--policy", "random", "--episodes", "2", "--run-dir", "x")
+    for changed in ('{"ratings": [{"policy": "oracle"}]}', '{"ratings": "none"}', '{"ratings": 3}'):
+        Path("x/cross_play.json").write_text(changed)
+        said = run("view", "x").assert_one_line_error(2)
+        assert "x/cross_play.json holds no ratings" in said and "agentgym cross-play --resume x" in said
+    run("cross-play", "--resume", "x")
+    assert run("view", "x").out
+    said = run("table", "x").assert_one_line_error(2)
+    assert "its kind is cross-play; agentgym view shows it" in said
+
+
 def test_text_at_a_narrow_terminal(run: Command) -> None:
     done = run("cross-play", GAME, "--policy", "oracle", "--policy", "random", "--episodes", "2", "--run-dir", "x")
     assert "Elo" in done.out and "results: x" in done.out and "oracle" in done.out

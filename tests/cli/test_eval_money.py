@@ -120,6 +120,8 @@ def test_judges_and_unreadable_answers_are_spent_money(run: Command, flaky: str)
     asked = ("eval", flaky, "--episodes", "3", "--policy", "oracle", "scorer.kind=judge", "scorer.rubric=good?", model)
     found = run(*asked, "--prices", "10,20", "--json").json
     assert found["spent"] == pytest.approx(judge.cost()) and found["cost"] is None, "a script costs nothing itself"
+    told = run(*asked, "--prices", "10,20", "--run-dir", "told").out
+    assert "– (the policy is no endpoint); spent in all:" in " ".join(told.split())
     free = run(*asked, "--prices", "10,20", "--run-dir", "again", "--json").json
     scored = run("eval", "--rescore", "again", "scorer.kind=outcome", "--json").json
     assert scored["spent"] == pytest.approx(free["spent"]), "a new scoring keeps what the episodes cost"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from testkit.acting import weights_after
 from testkit.credit_tables import assert_close, bandits
@@ -26,6 +27,12 @@ def test_copo() -> None:
 def test_a_sharp_weight_is_grpo_where_answers_differ() -> None:
     table = bandits(1, 0, 0, groups=[0, 0, 0]).with_columns(answer=[1, 2, 3])
     assert_close(copo(table, options=CopoOptions(sharpness=1000)).advantage, grpo(table).advantage)
+
+
+def test_no_sharpness_overflows(recwarn: pytest.WarningsRecorder) -> None:
+    table = bandits(1, 0, 1, groups=[0, 0, 1]).with_columns(answer=[1, 2, 3])
+    advantage = copo(table, options=CopoOptions(sharpness=1e300)).advantage
+    assert np.isfinite(advantage).all() and not recwarn.list
 
 
 def test_equal_groups_and_groups_of_one() -> None:

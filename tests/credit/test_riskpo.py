@@ -50,6 +50,16 @@ def test_quantiles_of_the_first_batch_and_of_bundles() -> None:
     assert_close(both.advantage, (np.array([2, 0, 2, 0]) - low) / 0.6, 1e-4)
 
 
+def test_tracking_begins_where_the_quantiles_differ() -> None:
+    """After a first batch that failed throughout, both would be 0, and a success above both would earn nothing."""
+    _, tracked = riskpo(bandits(0, 0, 0, 0, groups=[0, 0, 1, 1]), {})
+    assert tracked == {}
+    credited, began = riskpo(bandits(1, 0, 0, 0, groups=[0, 0, 1, 1]), tracked)
+    assert credited.advantage[0] > 0.5
+    assert credited.advantage[1] < 0
+    assert began == pytest.approx({"low": 0.2, "high": 0.9})
+
+
 def test_flat_groups_learn_from_their_bundle() -> None:
     """GRPO gives the first group 0. Here its members share what the bundles of its tasks earn."""
     table = bandits(1, 1, 1, 0, groups=[0, 0, 1, 1])

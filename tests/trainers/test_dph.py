@@ -87,3 +87,12 @@ def test_it_acts_in_a_run(divergence: str) -> None:
 def test_it_is_off_at_0() -> None:
     with pytest.raises(ConfigError, match="coef"):
         apply_overrides(config(), ['loss.regularisers=[{"kind": "dph", "coef": 0}]'])
+
+
+@pytest.mark.parametrize(
+    "part", ['loss.regularisers=[{"kind": "dph"}]', 'loss.token_masks=[{"kind": "dph_samples"}]'], ids=["dph", "mask"]
+)
+def test_it_is_refused_where_nothing_is_replayed(part: str) -> None:
+    with pytest.raises(ConfigError, match=r"acts on replayed tokens, and there are none: set strategy\.replay="):
+        apply_overrides(config(), [part])
+    apply_overrides(config(), [part, REPLAY])

@@ -119,3 +119,16 @@ def test_what_cannot_act_is_said_with_the_setting_that_helps(
 def test_tasks_that_come_round_are_no_matter(overrides: list[str]) -> None:
     config = apply_overrides(load_recipe("tiny"), ['strategy.guidance={"kind": "fading"}', *overrides])
     assert strategy_notes(config, config.env.num_train_tasks or 10_000, 30) == ()
+
+
+@pytest.mark.parametrize("kind", ["start_samples", "remix"])
+def test_a_share_of_less_than_half_a_group_is_told(kind: str) -> None:
+    def notes(share: float, *more: str) -> tuple[str, ...]:
+        chosen = f'strategy.replay={{"kind": "{kind}", "share": {share}}}'
+        return strategy_notes(apply_overrides(load_recipe("tiny"), [chosen, "groups_per_step=8", *more]), None, None)
+
+    (told,) = notes(0.05)
+    assert "a share of 0.05" in told and "raise its share above 0.059" in told
+    assert notes(0.06) == ()
+    moved = '[{"key": "strategy.replay.share", "from": 0.05, "to": 0.5, "steps": 3}]'
+    assert notes(0.05, f"schedules={moved}") == ()

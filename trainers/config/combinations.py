@@ -118,12 +118,14 @@ def _check_help(config: TrainConfig) -> None:
             "loss.mode=bypass has no "
             "log-probabilities to compare with: set loss.mode=decoupled"
         )
-    imitating = [part.name for part, _ in config.loss.parts() if "demonstrated" in part.read_by_function()]
-    if imitating and not config.strategy.demonstrates:
-        raise ConfigError(
-            f"{' and '.join(imitating)} acts on demonstrated tokens, and there are none: set "
-            'strategy.guidance={"kind": "demonstration"}, in a mixture for every environment'
-        )
+    for column, is_there, setting in (
+        ("demonstrated", config.strategy.demonstrates, 'strategy.guidance={"kind": "demonstration"}'),
+        ("replayed", config.strategy.replays, 'strategy.replay={"kind": "start_samples"}'),
+    ):
+        named = " and ".join(part.name for part, _ in config.loss.parts() if column in part.read_by_function())
+        if named and not is_there:
+            none = f"{named} acts on {column} tokens, and there are none"
+            raise ConfigError(f"{none}: set {setting}, in a mixture for every environment")
 
 
 def _check_pruning(config: TrainConfig) -> None:

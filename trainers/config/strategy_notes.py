@@ -30,6 +30,7 @@ def strategy_notes(config: TrainConfig, num_tasks: int | None, max_turns: int | 
         *_without_visits(config, num_tasks),
         *_budget(config),
         *_beyond_turns(config, max_turns),
+        *_replay(config),
         *((lonely,) if alone else ()),
     )
 
@@ -62,6 +63,16 @@ def _budget(config: TrainConfig) -> Iterator[str]:
         yield f"{name} gives a group at least {low} episodes, and group.group_size is {size}: lower its low"
     elif budget.kind != "even" and config.strategy.rule("budget").reads("rates") and config.groups_per_step == 1:
         yield f"{name} moves episodes between the groups of a step, and groups_per_step is 1: raise it"
+
+
+def _replay(config: TrainConfig) -> Iterator[str]:
+    share, num_fresh = getattr(config.strategy.replay, "share", 0.0), config.groups_per_step
+    is_fixed = all(one["key"] != "strategy.replay.share" for one in config.schedules)
+    if config.strategy.replays_groups and is_fixed and 0 < share < 1 and not round(num_fresh * share / (1 - share)):
+        yield (
+            f"strategy.replay={config.strategy.replay.kind} replays a share of {share:g}, under half a group beside "
+            f"the {num_fresh} of a step: it changes nothing; raise its share above {0.5 / (num_fresh + 0.5):.3f}"
+        )
 
 
 def _beyond_turns(config: TrainConfig, max_turns: int | None) -> Iterator[str]:

@@ -71,7 +71,8 @@ def copo(table: TurnTable, *, norm: str = "mean_std_norm", options: CopoOptions 
     means = of_group.mean[first]
     among = normalised(means, group_statistics(means, np.zeros_like(first)), norm)
     place = np.searchsorted(view.group[first], view.group)
-    weight = 1 / (1 + np.exp(-options.sharpness * (answer_entropy(answer[view.last], view.group) - options.middle)))
+    distance = options.sharpness * (answer_entropy(answer[view.last], view.group) - options.middle)
+    weight = (1 + np.tanh(distance / 2)) / 2  # the sigmoid, without an exponential that overflows
     advantage = weight * local + (1 - weight) * among[place]
     return TurnAdvantages(advantage=advantage[view.of_row], return_to_go=returns_to_go(table, 1.0))
 

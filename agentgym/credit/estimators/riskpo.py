@@ -72,7 +72,7 @@ def riskpo(
 
     Args:
         table: the turns of the batch; groups are bundled in their order.
-        memory: the tracked quantiles ``low`` and ``high``, empty before the first batch.
+        memory: the tracked quantiles ``low`` and ``high``, empty up to the first batch in which they differ.
         options: levels, weight and baseline.
 
     Example (two groups of two; the bundles have the scores 2 and 0):
@@ -102,7 +102,10 @@ def riskpo(
     if not len(every):
         return credited, memory
     if not memory:
-        return credited, {name: float(np.quantile(every, level)) for name, level in levels.items()}
+        began = {name: float(np.quantile(every, level)) for name, level in levels.items()}
+        # from equal quantiles, as of a batch that fails throughout, they move apart by less than the step a batch, and
+        # until they have, no success earns anything
+        return credited, began if began["low"] < began["high"] else memory
     moved = {
         name: memory[name] + options.tracking_rate * (level - float((every < memory[name]).mean()))
         for name, level in levels.items()

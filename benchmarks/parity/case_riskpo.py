@@ -24,7 +24,8 @@ def largest_gap(folder: Path, rng: np.random.Generator) -> float:
     """Credit three batches of whole bundles with equal groups, and compare advantages and quantiles after each.
 
     Bundles of equal scores are not divided by their deviation here, and by 1e-6 in the release: none are drawn where
-    scores are divided. The mean over the batch as baseline is ours alone.
+    scores are divided. The mean over the batch as baseline is ours alone. The release tracks from the first batch on,
+    and ours from the first whose quantiles differ; until then the release gets none, too.
     """
     size, members = int(rng.integers(1, 4)), int(rng.integers(2, 6))
     low, high = sorted(rng.choice([0.1, 0.2, 0.5, 0.8, 0.9], 2, replace=False).tolist())
@@ -49,8 +50,9 @@ def largest_gap(folder: Path, rng: np.random.Generator) -> float:
         credited, tracked = riskpo(table, tracked, options)
         with double_precision():
             advantage, scores = _released(scope[FUNCTION], rewards, group, options, theirs)
-            theirs = _tracked(theirs, scores, torch.tensor([low, high]))
-        gaps += [gap(credited.advantage, advantage), gap([tracked["low"], tracked["high"]], theirs)]
+            theirs = _tracked(theirs, scores, torch.tensor([low, high])) if tracked else None
+        gaps += [gap(credited.advantage, advantage)]
+        gaps += [] if theirs is None else [gap([tracked["low"], tracked["high"]], theirs)]
     return max(gaps)
 
 

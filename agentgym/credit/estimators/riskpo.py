@@ -57,7 +57,8 @@ class RiskpoOptions(Options):
     paper="RiskPO: Risk-based Policy Optimization via Verifiable Reward for LLM Post-Training",
     parity="RTkenny/RiskPO@65ec40c:verl/trainer/ppo/core_algos.py",
     compares_groups=True,
-    limits="the mean is subtracted; under the release's baseline=natural no advantage is above 0",
+    limits="the mean is subtracted, since under the release's baseline=natural no advantage is above 0; quantiles are "
+    "tracked from the first batch in which they differ, the release's from the first",
     test="tests/credit/test_riskpo.py::test_riskpo",
 )
 def riskpo(

@@ -118,3 +118,16 @@ def test_annotations_that_cannot_be_read_leave_arguments_alone() -> None:
     def world(first: "Nowhere", second=1): ...  # type: ignore[no-untyped-def,name-defined] # noqa: F821, UP037
 
     assert typed_arguments("W-v0", world, {"first": "x", "second": "y"}) == {"first": "x", "second": "y"}
+
+
+@pytest.mark.parametrize(
+    ("env", "argument", "said"),
+    [
+        ("agentgym/Code-v0", {"data": "zzz"}, "source=humaneval"),
+        ("agentgym/CodeRepair-v0", {"exercism_path": "zzz"}, "source=exercism"),
+        ("agentgym/SWE-v0", {"harbor_split": "train"}, "source='harbor'"),
+    ],
+)
+def test_arguments_of_another_source_are_refused(env: str, argument: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        make(env, **argument)

@@ -71,6 +71,8 @@ class CodeRepairEnv(RepairEnv, SubmitTool, RunTestsTool, WriteFileTool, EditFile
         self.exercism_path = exercism_path
         if source == "exercism":
             find_exercises(exercism_path)
+        elif exercism_path is not None:
+            raise UsageError(f"exercism_path is for source=exercism, not {source}")
         super().__init__(**others)
 
     def tasks(self, split: str) -> Sequence[Task]:

@@ -71,6 +71,8 @@ class CodeEnv(WriteFileTool, ReadFileTool, EditFileTool, PythonOnceTool, RunTest
         self.level, self.data = level, data
         if source == "humaneval":
             load_problems(data)
+        elif data:
+            raise UsageError(f"data is HumanEval's file, for source=humaneval and not {source}")
         super().__init__(max_turns=max_turns, **others)
 
     # ------------------------------------------------------------------------------------------------- an episode

@@ -82,6 +82,8 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
         require_known("source", source, get_args(Source))
         if (source == "harbor") != (harbor_path is not None):
             raise UsageError("harbor_path, a folder of task directories, goes with source='harbor', and only with it")
+        if harbor_split != "test" and harbor_path is None:
+            raise UsageError("harbor_split is the split of harbor_path's tasks, and goes with source='harbor' alone")
         self.source: Source = source
         self.difficulty = RepositoryDifficulty(themes, num_bugs, issue, bug_kinds)
         self.harbor_path, self.harbor_split = harbor_path, harbor_split

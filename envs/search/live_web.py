@@ -21,7 +21,7 @@ def live_web(engine: str, url: str, cassette: str, mode: str, date: str) -> Live
     """
     if engine:
         return LiveWeb(engine=engine, url=url, cassette=cassette, mode=mode, date=date)
-    if url or cassette or date:
+    if url or cassette or date or mode != "auto":
         raise UsageError(f"engine_url and cassette need engine: {', '.join(ENGINES)}")
     return None
 
@@ -55,6 +55,8 @@ class LiveWeb:
                 if self.engine == "searxng"
                 else f"engine_url is for engine=searxng, not {self.engine}"
             )
+        if self.mode != "auto" and not self.cassette:
+            raise UsageError(f"cassette_mode={self.mode} needs cassette, the file of recorded answers")
         if self.engine == "cassette" and not self.cassette:
             raise UsageError("engine=cassette needs cassette, the file of recorded answers, and cassette_date")
         if self.cassette and not self.date:

@@ -80,6 +80,8 @@ def test_brave_is_recorded_and_played_again(questions: str, tmp_path: Path, monk
         ({"engine": "brave", "cassette": "w.jsonl", "cassette_date": DATE, "cassette_mode": "play"}, "replay"),
         ({"engine": "brave", "retriever": "fts5"}, "leave retriever"),
         ({"cassette": "web.jsonl"}, "need engine"),
+        ({"cassette_mode": "replay"}, "need engine"),
+        ({"engine": "brave", "cassette_mode": "record"}, "needs cassette"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(questions: str, options: dict[str, Any], message: str) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from testkit import counting_runs
 
+from agentgym.installation import DISTRIBUTION
 from agentgym.rollout import journal
 
 ESTIMATOR = """
@@ -83,7 +84,7 @@ def test_a_run_holds_what_it_was_made_of(state: str, tmp_path: Path, warm_agentg
     for own in (tmp_path / "study" / "mine.py", tmp_path / "study" / "offsets.py", counting_runs.ENV_FILE):
         assert own.read_text() in texts, f"{own.name} as it was"
     assert {Path(name).name for name in config["own_files"]} == {"mine.py", "offsets.py", "counting_env.py"}
-    for package in ("numpy", "torch", "transformers", "agentgym", "pytest"):
+    for package in ("numpy", "torch", "transformers", DISTRIBUTION, "pytest"):
         assert line["installed"][package] == importlib.metadata.version(package)
     assert line["packages"]["torch"] == importlib.metadata.version("torch")
     assert line["threads"] == line["threads"] | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "3", "torch": 2}

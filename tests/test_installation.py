@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from agentgym import installation
+from agentgym.cli.machine import extras
 from agentgym.evals.suites import load_suite, suite_names
 from agentgym.installation import DISTRIBUTION, install_command, with_commands
-from agentgym.registry import entries
+from agentgym.registry import entries, find
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -85,3 +86,11 @@ def test_doctor_names_a_stranger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     (tmp_path / "agentgym-0.0.2.dist-info" / "METADATA").write_text("Name: agentgym\nVersion: 0.0.2\nSummary: theirs\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     assert "agentgym 0.0.2 is installed here, another project's" in installation.stranger()
+
+
+@pytest.mark.parametrize("name", ["BFCL-v0", "BrowserGym-v0"])
+def test_doctor_and_list_give_an_environment_its_own_command(name: str) -> None:
+    entry = find(f"agentgym/{name}")
+    fixes = {fact.name: fact.fix for fact in extras()}
+    assert entry.install
+    assert fixes[str(entry.extra)] in (entry.install_command, None)

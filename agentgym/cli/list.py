@@ -219,7 +219,9 @@ def _list_envs(as_json: bool) -> None:
         for entry, why_not in found.items():
             is_here = "[green]yes[/]" if not entry.needs else f"with {entry.needed}"
             table.add_row(entry.id, entry.summary, entry.extra or "", "no" if why_not else is_here)
-        missing = sorted({entry.extra or "all-cpu" for entry in found if not entry.is_available})
-        hints = [install_command(*missing)] if missing else []
+        missing = [entry for entry in found if not entry.is_available]
+        extras = sorted({entry.extra or "all-cpu" for entry in missing if not entry.install})
+        hints = [install_command(*extras)] if extras else []
+        hints += sorted({entry.install_command for entry in missing if entry.install})
         hints += sorted({why_not for entry, why_not in found.items() if why_not and entry.is_available})
         out.page(table, *(Text(f"\nfor the others: {hint}") for hint in hints))

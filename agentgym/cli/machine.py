@@ -142,6 +142,7 @@ def extras() -> tuple[Fact, ...]:
     except importlib.metadata.PackageNotFoundError:
         return ()
     requirements = wanted.get_all("Requires-Dist") or []
+    own = {entry.extra: entry.install_command for entry in entries() if entry.install}
     rows: list[Fact] = []
     for extra in sorted(wanted.get_all("Provides-Extra") or []):
         if extra == "vllm":  # it pins torch and much else, and has an environment of its own
@@ -155,7 +156,7 @@ def extras() -> tuple[Fact, ...]:
                 name=extra,
                 ok=not missing,
                 detail="installed" if not missing else f"missing {', '.join(missing)}",
-                fix=install_command(extra) if missing else None,
+                fix=own.get(extra, install_command(extra)) if missing else None,
             )
         )
     return tuple(rows)

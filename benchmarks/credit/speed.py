@@ -70,6 +70,8 @@ def full_table(num_turns: int, num_trajectories: int) -> TurnTable:
         action=rng.integers(30, size=len(table)),
         is_faulty=rng.random(len(table)) < 0.1,
         num_calls=np.ones(len(table), dtype=np.int64),
+        answer=rng.integers(3, size=len(table)),
+        segment=np.tile(np.arange(num_turns) // 10, num_trajectories),
         group_keys=keys,
         answer_logprobs=logprobs,
     )

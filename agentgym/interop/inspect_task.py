@@ -30,9 +30,12 @@ except ImportError as error:
 
 _RESULT = "agentgym"
 """Key of an episode's result in the sample's store."""
+_IN_CHECKOUT = __name__ == "agentgym.interop.inspect_task" and "site-packages" not in __file__
+_NAME = "agentgym/agentgym" if _IN_CHECKOUT else "agentgym"
+"""Name of the task. Inspect puts the package before it, but not in a checkout whose name for pip is another."""
 
 
-@task  # type: ignore[untyped-decorator]
+@task(name=_NAME)  # type: ignore[untyped-decorator]
 def agentgym(env_id: str = "", split: str = "test", num_tasks: int = 100, **kwargs: Any) -> Task:
     """Return a task of inspect in which its model acts in an environment, scored by success and reward.
 

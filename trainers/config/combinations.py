@@ -120,7 +120,7 @@ def _check_help(config: TrainConfig) -> None:
         )
     for column, is_there, setting in (
         ("demonstrated", config.strategy.demonstrates, 'strategy.guidance={"kind": "demonstration"}'),
-        ("replayed", config.strategy.replays, 'strategy.replay={"kind": "start_samples"}'),
+        ("replayed", config.strategy.replays, 'strategy.replay={"kind": ...} (agentgym list --strategies)'),
     ):
         named = " and ".join(part.name for part, _ in config.loss.parts() if column in part.read_by_function())
         if named and not is_there:

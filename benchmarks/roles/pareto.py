@@ -77,7 +77,7 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
     axis.scatter(*_points(rows, "before"), color="#999999", label="before RL")
     for row, *point in zip(rows, *_points(rows, "after"), strict=True):
         axis.annotate(f"{row['cost']:g}", point, fontsize=8, xytext=(3, 3), textcoords="offset points")
-    axis.set(ylim=(0, 1.05), xlabel="lookups an episode", ylabel="held-out success")
+    axis.set(xlim=(0, None), ylim=(0, 1.05), xlabel="lookups an episode", ylabel="held-out success")
     axis.grid(alpha=0.25)
     axis.legend(fontsize=8)
     figure.tight_layout()

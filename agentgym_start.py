@@ -11,11 +11,13 @@ def main() -> None:
         from agentgym.cli.main import main as run
     except ImportError as error:
         try:
-            version = importlib.metadata.version("agentgym")  # which is no name of ours for pip
+            other = importlib.metadata.metadata("agentgym")  # which is no name of ours for pip
         except importlib.metadata.PackageNotFoundError:
             raise error from None
+        if other["Summary"].startswith("The gym and the trainer"):  # this project, as it was named before
+            raise
         print(
-            f"error: Python imports agentgym {version} of PyPI, another project's package of the same name, in place "
+            f"error: Python imports agentgym {other['Version']} of PyPI, another project's package of the same name, in place "
             "of this one; run: pip uninstall agentgym, and then install this one again",
             file=sys.stderr,
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import re
 from pathlib import Path
 
@@ -26,7 +27,8 @@ def install_command(*extras: str) -> str:
     """
     wanted = ",".join(extras)
     if (_CHECKOUT / "pyproject.toml").is_file():
-        return f"pip install -e '{'.' if Path.cwd() == _CHECKOUT else _CHECKOUT}[{wanted}]'"
+        is_here = Path(os.path.realpath(".")) == _CHECKOUT  # which has no error where the folder was deleted
+        return f"pip install -e '{'.' if is_here else _CHECKOUT}[{wanted}]'"
     source = _address()
     return f"pip install '{DISTRIBUTION}[{wanted}]{f' @ {source}' if source else ''}'"
 

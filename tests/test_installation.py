@@ -1,5 +1,6 @@
 """Commands that install this package name it, and never the other project of PyPI that has the import's name."""
 
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -78,6 +79,17 @@ def test_the_command_says_what_shadows_it(tmp_path: Path) -> None:
         [*run, str(tmp_path / "empty"), "list", "--suites"], check=False, capture_output=True, text=True, cwd=ROOT
     )
     assert (alone.returncode, alone.stderr) == (0, "")
+
+
+def test_an_import_that_fails_is_not_blamed_on_this_project_by_its_old_name(tmp_path: Path) -> None:
+    info = tmp_path / "agentgym-0.2.0.dist-info"
+    info.mkdir()
+    summary = importlib.metadata.metadata(DISTRIBUTION)["Summary"]
+    (info / "METADATA").write_text(f"Name: agentgym\nVersion: 0.2.0\nSummary: {summary}\n")
+    lines = [f"import sys; sys.path.insert(0, {str(tmp_path)!r})", "sys.modules['typer'] = None"]
+    start = "\n".join([*lines, "import agentgym_start; agentgym_start.main()"])
+    done = subprocess.run([sys.executable, "-c", start], check=False, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1 and "typer" in done.stderr and "PyPI" not in done.stderr
 
 
 def test_doctor_names_a_stranger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ def main() -> None:
             other = importlib.metadata.metadata("agentgym")  # which is no name of ours for pip
         except importlib.metadata.PackageNotFoundError:
             raise error from None
-        if other["Summary"].startswith("The gym and the trainer"):  # this project, as it was named before
+        if str(other.json.get("summary")).startswith("The gym and the trainer"):  # this project, as it was named before
             raise
         print(
-            f"error: Python imports agentgym {other['Version']} of PyPI, another project's package of the same name, in place "
-            "of this one; run: pip uninstall agentgym, and then install this one again",
+            f"error: Python imports agentgym {other['Version']} of PyPI, another project's package of the same name, "
+            "in place of this one; run: pip uninstall agentgym, and then install this one again",
             file=sys.stderr,
         )
         raise SystemExit(2) from None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import re
 from pathlib import Path
 
@@ -27,8 +26,7 @@ def install_command(*extras: str) -> str:
     """
     wanted = ",".join(extras)
     if (_CHECKOUT / "pyproject.toml").is_file():
-        is_here = Path(os.path.realpath(".")) == _CHECKOUT  # which has no error where the folder was deleted
-        return f"pip install -e '{'.' if is_here else _CHECKOUT}[{wanted}]'"
+        return f"pip install -e '{'.' if Path.cwd() == _CHECKOUT else _CHECKOUT}[{wanted}]'"
     source = _address()
     return f"pip install '{DISTRIBUTION}[{wanted}]{f' @ {source}' if source else ''}'"
 
@@ -50,7 +48,7 @@ def stranger() -> str:
         ours = importlib.metadata.metadata(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         return ""
-    if found.metadata["Summary"] == ours["Summary"]:  # this project, as it was named before
+    if found.metadata.json.get("summary") == ours.json["summary"]:  # this project, as it was named before
         return ""
     return (
         f"{STRANGER} {found.version} is installed here, another project's package of the same name, and Python imports "

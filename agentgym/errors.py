@@ -72,7 +72,11 @@ class MachineError(UsageError):
 
 
 class MissingDataError(UsageError):
-    """A file or folder that an environment reads is not on this machine."""
+    """A file or folder that an environment reads is not on this machine.
+
+    ``train --dry-run`` notes it, since the machine of the run may have the data. Any other :class:`UsageError` of an
+    environment's class ends the dry run.
+    """
 
 
 class CorruptDataError(UsageError):

@@ -323,7 +323,8 @@ def for_role(config: TrainConfig, name: str) -> TrainConfig:
         ConfigError: a value is wrong, or does not fit the others; the message names the role.
     """
     role = config.roles[name]
-    changed = {part: _changed(config, part, getattr(role, part), f"roles.{name}.{part}") for part in OWN_PARTS[:-1]}
+    parts = [part for part in OWN_PARTS if part != "engine"]  # which another kind of engine does not inherit
+    changed = {part: _changed(config, part, getattr(role, part), f"roles.{name}.{part}") for part in parts}
     own = {**changed, "engine": _engine_of(config, name, role)}
     try:
         critic = replace(config.critic, by_role=False)  # the run has the critics of all roles
